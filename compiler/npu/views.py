@@ -8,9 +8,9 @@ the channel blocks: first those of the high bytes, then those of the low ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tilewright.isa import wide_numerics
 from tilewright.isa.instructions import WideByte
@@ -43,8 +43,7 @@ def channel_axis(rank: int, layout: Layout) -> int:
     return rank - 1 if layout is Layout.CHANNELS_LAST else 1
 
 
-@dataclass(frozen=True)
-class View:
+class View(Struct, frozen=True):
     """A tensor's place in external memory, and the strides to walk it. Strides and offset are in bytes.
 
     Attributes:

@@ -6,9 +6,11 @@ Gather of one index).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.graph.moves import box_of, is_box, permutation, places_of
@@ -47,7 +49,7 @@ def alias_of(graph: Graph, move: Node, name: str, source: Blocked) -> Blocked | 
         found = _cut(before, after, source, [first for first, _ in box_of(places)], size)
         if found is None or size == after.shape:
             return found
-        before, source = replace(before, shape=size), found  # Gather of one place drops its axis
+        before, source = dataclasses.replace(before, shape=size), found  # Gather of one place drops its axis
     for layout in (_FIRST, _LAST):
         planes = plane_shape(after.shape, layout)
         if planes is None or (layout is _FIRST and len(after.shape) == 2):

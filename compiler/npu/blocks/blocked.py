@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -37,8 +36,7 @@ class Contents(Enum):
     PARTIAL = "partial"  # a value between two layers of one node
 
 
-@dataclass(frozen=True)
-class BlockedBuffer:
+class BlockedBuffer(Struct, frozen=True):
     """A buffer in the arena that the NPU reads or writes.
 
     Attributes:

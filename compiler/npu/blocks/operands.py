@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewright.compiler.graph.graph import Node, Tensor
 from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE

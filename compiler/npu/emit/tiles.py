@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
@@ -56,8 +55,7 @@ class Resident(Struct):
     left: int
 
 
-@dataclass
-class BandTile:
+class BandTile(Struct):
     """The place of the current band, in all channel blocks, of a tensor that passes through ACT band by band.
 
     Attributes:

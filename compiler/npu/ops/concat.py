@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.concat import QConcat

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.norm import QNorm, QPlaneNorm

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from operator import mul
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.plan import TilePlan
@@ -31,8 +31,7 @@ from tilewright.isa.instructions import Engine, Source
 _ROOM = 0.75
 
 
-@dataclass(frozen=True)
-class Between:
+class Between(Struct, frozen=True):
     """A tensor between layers of a group.
 
     Attributes:
@@ -51,8 +50,7 @@ class Between:
     fill: int
 
 
-@dataclass(frozen=True)
-class LayerGroup:
+class LayerGroup(Struct, frozen=True):
     """Layers that run together, or a single layer.
 
     Attributes:

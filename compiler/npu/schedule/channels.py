@@ -12,12 +12,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.plan import PlanTable, TilePlan, plan_of

@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
@@ -18,8 +21,7 @@ from tilewright.compiler.npu.schedule.shape import shape_of
 from tilewright.isa.timing import DEFAULT_MEMORY
 
 
-@dataclass(frozen=True)
-class Decisions:
+class Decisions(Struct, frozen=True):
     """The decisions of a schedule about the layers of a step, which are identified by number.
 
     Attributes:

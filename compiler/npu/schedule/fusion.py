@@ -8,9 +8,10 @@ of layers finds the cheapest cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import replace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tilewright.compiler.npu.emit.plan import cheapest_plans
 from tilewright.compiler.npu.emit.tiles import SOMEWHERE

@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from msgspec import structs
+
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.emit.assembler import AssemblyError
 from tilewright.compiler.npu.emit.context import ConstantPool, Context
@@ -163,7 +165,7 @@ class StepProblem:
         group = self.group(at, count, by_channel=not step)
         if group is None or (step and step not in group.steps([step])):
             return None
-        return replace(group, step=step)
+        return structs.replace(group, step=step)
 
     def fresh(self) -> StepProblem:
         """Returns the same problem without tilings and costs found so far."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border
@@ -16,8 +17,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import ARENA_REGION
 
 
-@dataclass
-class Stay:
+class Stay(Struct):
     """A tensor that stays in ACT between layers.
 
     Attributes:

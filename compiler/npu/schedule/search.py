@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tilewright.common.errors import TilewrightError
 from tilewright.compiler.npu.layers.layer import Layer
@@ -36,8 +38,7 @@ TILES = ((0, 0), (3, 12), (8, 12), (16, 16))
 LONGEST = (0, 600_000, 20_000_000, 200_000_000)
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """A policy, from which residency and fusion follow by estimates.
 
     Attributes:

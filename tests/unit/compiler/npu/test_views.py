@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tilewright.compiler.npu.views import View, broadcast_ok, channel_axis, dense_view, plane_shape
 from tilewright.isa.program import ARENA_REGION, Layout

@@ -5,10 +5,11 @@ A kind that needs more than VECTOR derives from `Layer` and defines its tilings 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.compiler.npu.layers.running import planes, run
 from tilewright.compiler.npu.emit.context import Context

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.compiler.npu.layers.running import planes, run
 from tilewright.compiler.npu.emit.context import ConstantPool, Context

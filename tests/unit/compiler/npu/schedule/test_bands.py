@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.compiler.npu.layers.running import run
 from tests.unit.compiler.npu.schedule.test_channels import Chain
@@ -145,4 +146,4 @@ def test_bands_cost_what_emitting_them_takes(step: int, images: int) -> None:
 
 def _of_images(layer: Layer, images: int) -> Layer:
     several = lambda view: replace(view, n=images)
-    return replace(layer, inputs=[several(view) for view in layer.inputs], output=several(layer.output))
+    return dataclasses.replace(layer, inputs=[several(view) for view in layer.inputs], output=several(layer.output))

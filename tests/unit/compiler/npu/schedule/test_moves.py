@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.compiler.npu.net import Net
 from tests.unit.compiler.npu.schedule.steps import step_of

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewright.compiler.npu.emit.geometry import Border
 from tilewright.compiler.npu.layers.conv import ConvLayer

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.compiler.npu.net import Net
 from tests.unit.compiler.npu.schedule.steps import step_of
