@@ -72,6 +72,10 @@ test-torch: $(STAMP) ## install PyTorch and run the tests and the example that n
 		tests/unit/compiler/importer/tflite/test_ai_edge_quantizer.py tests/unit/tilewright/quantize/test_command.py
 	$(BIN)/python examples/torch_digits.py
 
+test-ip: $(STAMP) ## install FuseSoC and PeakRDL and run the tests of `tilewright rtl` that need them
+	$(PIP) -e '.[ip]'
+	$(BIN)/python -m pytest tests/unit/tilewright/export/test_rtl_project.py
+
 onnx-suite: $(STAMP) ## ONNX's own backend test suite: all of it, in three ways, and docs/onnx.md written anew
 	$(BIN)/python -m tests.onnx_suite --json build/onnx-suite/cpu.json
 	$(BIN)/python -m tests.onnx_suite --npu --json build/onnx-suite/npu.json
@@ -175,6 +179,10 @@ energy-truth: $(STAMP) ## gates, toggles and power of the points of the energy m
 
 pictures: $(STAMP) ## draw the pictures of the documentation anew
 	$(BIN)/python examples/pictures.py
+
+site: $(STAMP) ## the documentation as a site with search, in build/site; installs mkdocs first
+	@$(BIN)/python -c 'import material, mkdocstrings' 2> /dev/null || $(PIP) -e '.[site]'
+	$(BIN)/python .ci/site.py
 
 bitstreams: $(STAMP) ## bitstreams of every board and configuration known to fit, in build/bitstreams (hours)
 	$(BIN)/tilewright fpga build --all -o build/bitstreams

