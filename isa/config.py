@@ -208,10 +208,12 @@ class NpuConfig(Shown):
 
     @property
     def bus_bytes(self) -> int:
+        """Bytes of a beat on the bus."""
         return self.axi_data_bits // 8
 
     @property
     def macs_per_cycle(self) -> int:
+        """Multiplications and additions of the array in a cycle."""
         return self.block_in * self.block_out
 
     @property
@@ -221,6 +223,7 @@ class NpuConfig(Shown):
 
     @property
     def prm_row_bytes(self) -> int:
+        """Bytes of a row of PRM: bias and scale of each lane."""
         return self.block_in * 8
 
     @property
@@ -292,6 +295,7 @@ class NpuConfig(Shown):
 
     @property
     def scratchpad_bytes(self) -> int:
+        """Bytes of all scratchpads."""
         return (
             self.act_rows * self.block_in
             + self.wgt_tiles * self.tile_bytes
@@ -330,6 +334,7 @@ class NpuConfig(Shown):
     # Storage.
 
     def to_dict(self) -> dict[str, Any]:
+        """Returns the fields by name."""
         return asdict(self)
 
     @staticmethod
@@ -353,9 +358,11 @@ class NpuConfig(Shown):
             raise ConfigError(f"{where}: {error}") from None
 
     def to_json(self) -> str:
+        """Returns the fields as JSON, which `load` reads from a file."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def to_toml(self) -> str:
+        """Returns the fields as TOML, which `load` reads from a file."""
         return "".join(f"{k} = {json.dumps(v)}\n" for k, v in self.to_dict().items())
 
     @staticmethod

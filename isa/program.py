@@ -178,10 +178,12 @@ class Program(Shown):
 
     @property
     def macs(self) -> int:
+        """MACs of all layers."""
         return sum(layer.macs for layer in self.layers)
 
     @property
     def npu_macs(self) -> int:
+        """MACs of the layers on the NPU."""
         return sum(layer.macs for layer in self.layers if layer.where == "npu")
 
     @property

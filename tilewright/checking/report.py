@@ -99,6 +99,7 @@ class CheckReport(Shown):
 
     @property
     def ok(self) -> bool:
+        """True if no tensor differs where it must not."""
         return not any(r.status == "mismatch" for r in self.rows)
 
     @property

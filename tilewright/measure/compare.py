@@ -90,6 +90,7 @@ class Comparison(Shown):
         return self.ratio * a.mhz / b.mhz if a and b else None
 
     def to_dict(self) -> dict[str, Any]:
+        """Returns the comparison as `tilewright compare --json` writes it."""
         return {
             "a": _side(self.a),
             "b": _side(self.b),

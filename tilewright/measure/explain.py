@@ -116,9 +116,11 @@ class Explanation(Attributed, Shown):
 
     @property
     def cpu_layers(self) -> list[Layer]:
+        """The layers that run on the CPU."""
         return [layer for layer in self.program.layers if layer.where != "npu"]
 
     def to_dict(self) -> dict[str, Any]:
+        """Returns the figures as `tilewright explain --json` writes them."""
         return {
             "model": self.program.name,
             "config": self.program.config.name,
