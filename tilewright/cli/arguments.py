@@ -6,13 +6,15 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from tilewright.errors import UsageError
+from tilewright.isa.config import PRESETS
 from tilewright.store.files import check_readable
 
 Command = Callable[..., Any]
@@ -70,9 +72,23 @@ class FloatRange(click.FloatRange):
         return found
 
 
+def completes(names: Iterable[str], files: bool = False) -> Callable[..., list[CompletionItem]]:
+    """Returns what a shell is given to complete a word: those of the names that begin like it; else, if wanted,
+    files."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return found or ([CompletionItem(incomplete, type="file")] if files else [])
+
+    return complete
+
+
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 config_option = click.option(
-    "--config", metavar="PRESET|FILE", help="NPU configuration: a preset (see `config list`), .json or .toml file."
+    "--config",
+    metavar="PRESET|FILE",
+    shell_complete=completes(PRESETS, files=True),
+    help="NPU configuration: a preset (see `config list`), .json or .toml file.",
 )
 shape_option = click.option(
     "--shape", "shapes", multiple=True, type=Shape(), help="Shape of an input the model leaves open; repeatable."

@@ -46,11 +46,19 @@ class Group(click.Group):
 
     Args:
         lazy: commands that are imported when they are called, by name.
+        headings: names of commands by the heading that they are listed under; all under one by default.
     """
 
-    def __init__(self, *arguments: Any, lazy: Mapping[str, LazyCommand] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        lazy: Mapping[str, LazyCommand] | None = None,
+        headings: Mapping[str, Sequence[str]] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
         self._lazy = lazy or {}
+        self._headings = headings or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*self._lazy, *super().list_commands(ctx)])
@@ -73,8 +81,10 @@ class Group(click.Group):
         return {name: found[name] for name in self.list_commands(ctx) if name in found}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self.summaries(ctx).items()))
+        summaries = self.summaries(ctx)
+        for heading, names in (self._headings or {"Commands": [*summaries]}).items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, summaries[name]) for name in names])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -111,7 +111,7 @@ class Explanation(Attributed, Shown):
         for trace in self.traces:
             low, high = layer.first - trace.first, layer.first + layer.count - trace.first
             if 0 <= low < high <= len(trace.times):
-                return max(beats, _covered(trace.started[low:high], trace.ended[low:high]))
+                return max(beats, covered(trace.started[low:high], trace.ended[low:high]))
         return beats
 
     @property
@@ -148,7 +148,7 @@ class Explanation(Attributed, Shown):
         }
 
 
-def _covered(started: np.ndarray, ended: np.ndarray) -> int:
+def covered(started: np.ndarray, ended: np.ndarray) -> int:
     """Cycles in the union of the intervals that begin after `started` and end with `ended`; 0 is never."""
     total, reached = 0, 0
     for start, end in sorted(zip(started[ended > 0].tolist(), ended[ended > 0].tolist())):

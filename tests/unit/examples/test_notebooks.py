@@ -36,7 +36,7 @@ def test_there_are_six() -> None:
 
 @pytest.mark.slow
 def test_kernel_by_hand(tmp_path: Path) -> None:
-    """It runs by Jupyter's kernel where that is installed, else as a script; it compares its bytes itself."""
+    """The notebook runs by Jupyter's kernel where that is installed, else as a script; it compares its bytes itself."""
     jupyter = all(importlib.util.find_spec(name) for name in ("jupytext", "nbclient", "ipykernel"))
     path = FOLDER / "kernel_by_hand.py"
     command = [FOLDER / "run.py", path.stem] if jupyter else [path]

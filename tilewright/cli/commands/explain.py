@@ -19,6 +19,7 @@ from tilewright.measure.labels import short, short_name
 from tilewright.measure.latency import Latency
 from tilewright.measure.roofline import check_suffix, write_plot
 from tilewright.simulator.attribution import LOSSES, LayerLosses
+from tilewright.store.files import write_bytes, write_text
 
 #: Columns of the table: what they sum up.
 _COLUMNS = {
@@ -35,6 +36,7 @@ _MOST_KERNELS = 24  # rows of the CPU's table
         "\b\nExamples:\n"
         "  tilewright explain model.onnx                      cycles per layer, and what they were lost to\n"
         "  tilewright explain model.twp --plot roofline.png   a compiled program, with a roofline plot\n"
+        "  tilewright explain model.onnx --onnx compiled.onnx the layers as a graph, for Netron\n"
         "  tilewright explain model.onnx --latency 200 --interval 2 --json -\n"
         "  tilewright explain model.onnx --config wide --board ulx3s_85f\n"
         "  tilewright explain model.onnx --clock 100          times at 100 MHz\n"
@@ -55,10 +57,30 @@ _MOST_KERNELS = 24  # rows of the CPU's table
     metavar="FILE",
     help="Write a roofline plot: .png, .svg, or .html with all numbers.",
 )
+@click.option(
+    "--onnx",
+    "onnx_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the compiled graph, a node for each layer, with place, cycles and bytes; opens in Netron.",
+)
+@click.option(
+    "--model-explorer",
+    "explorer_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the cycles as node data, which Model Explorer lays over the model.",
+)
 @arguments.trust_option
 @arguments.json_option
 @arguments.gather(programs.Request, "request")
-def command(request: programs.Request, plot: Path | None, json_path: str | None) -> None:
+def command(
+    request: programs.Request,
+    plot: Path | None,
+    onnx_path: Path | None,
+    explorer_path: Path | None,
+    json_path: str | None,
+) -> None:
     """Say where the cycles of MODEL, an ONNX or TFLite model or a compiled program, go.
 
     Runs it on the cycle-level simulator and compares every layer with the fewest cycles it could take; every cycle
@@ -69,6 +91,13 @@ def command(request: programs.Request, plot: Path | None, json_path: str | None)
     if plot is not None:
         check_suffix(plot)
         terminal.prepare_output(plot)
+    views = {"--onnx": onnx_path, "--model-explorer": explorer_path}
+    for option, path in views.items():
+        if path is not None and (request.is_program or request.entries):
+            what = "has entry points" if request.entries else "is compiled already"
+            raise UsageError(f"{request.model} {what}: {option} needs a model and one computation")
+        if path is not None:
+            terminal.prepare_output(path)
     program, compiled = request.open(json_path)
     if not compiled and request.config is not None:
         raise UsageError(f"{request.model} is compiled already: --config has no effect on it")
@@ -79,6 +108,7 @@ def command(request: programs.Request, plot: Path | None, json_path: str | None)
         found = explain(program, timing, clock)
         if plot is not None:
             write_plot(plot, found)
+        write_views(found, request, onnx_path, explorer_path)
     if not terminal.emit_json(json_path, found.to_dict()):
         return
     energy = registry.service("energy tables")
@@ -90,6 +120,26 @@ def command(request: programs.Request, plot: Path | None, json_path: str | None)
         console.print(cpu_table(found.latency, console.width))
     for line in (*summary(found), *energy.sentences(found.energy, found.energy_model, found.program.config)):
         console.print(line, markup=False)
+
+
+def write_views(
+    found: Explanation, request: programs.Request, onnx_path: Path | None, explorer_path: Path | None
+) -> None:
+    """Writes the graph of the request's model with the figures of its program, to the files that are named."""
+    if onnx_path is None and explorer_path is None:
+        return
+    # the compiler, which a program that is kept need not wait for
+    from tilewright.api.build import ModelSource
+    from tilewright.measure.graph_view import graph_view
+
+    o = request.options
+    states = arguments.states_of(request.states)
+    source = ModelSource(request.model, request.given_shapes, request.constants, o.staged, states, o.batch)
+    view = graph_view(found, source, o.compiler)
+    if onnx_path is not None:
+        write_bytes(onnx_path, view.to_onnx().SerializeToString())
+    if explorer_path is not None:
+        write_text(explorer_path, view.node_data())
 
 
 def table(found: Explanation, width: int) -> Table:

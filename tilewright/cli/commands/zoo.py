@@ -53,7 +53,7 @@ def list_(json_path: str | None) -> None:
         "  tilewright zoo build resnet8 -o r.onnx --weights int4\n"
     ),
 )
-@click.argument("name")
+@click.argument("name", shell_complete=arguments.completes(ZOO))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="ONNX file to write.")
 @click.option(
     "--form",

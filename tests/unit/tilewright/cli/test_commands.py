@@ -60,8 +60,13 @@ def test_help_has_examples(run, path):
     assert "Usage: tilewright" in text and "Examples:" in text
 
 
-def test_no_arguments_is_help(run):
-    assert "Commands:" in run().stdout
+def test_no_arguments_is_help_with_groups(run):
+    """Every command is under one heading, additions beside the command that they follow."""
+    text = run().stdout
+    headings = ["Networks", "Machines", "Boards", "Networks to try, and measurements", "This machine"]
+    assert re.findall(r"^([A-Z][\w ,]*):$", text, re.MULTILINE) == ["Options", *headings]
+    listed = re.findall(r"^  ([a-z][a-z-]*)  ", text.partition("Networks:")[2], re.MULTILINE)
+    assert listed == list(COMMANDS) and listed.index("quantize") == listed.index("compile") + 1
 
 
 class TestCompile:
@@ -435,7 +440,7 @@ def test_every_command_with_figures_has_json():
 
 @pytest.mark.parametrize("path", list(commands()), ids=" ".join)
 def test_no_summary_is_cut(run, path):
-    listed = run(*path, "--help", terminal_width=80).stdout.partition("Commands:")[2]
+    listed = run(*path, "--help", terminal_width=80).stdout.partition("Commands:" if path else "Networks:")[2]
     assert "..." not in listed.partition("Examples:")[0]
 
 
@@ -495,6 +500,27 @@ def test_config_show_forms(run, tmp_path):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(run, shell):
     assert "_TILEWRIGHT_COMPLETE" in run("completion", shell).stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("tilewright exp", ["explain", "export-c"]),
+        ("tilewright fpga bu", ["build"]),
+        ("tilewright explain --on", ["--onnx"]),
+        ("tilewright compile --config ba", ["base"]),
+        ("tilewright compile --config my.to", ["my.to"]),
+        ("tilewright zoo build resnet1", ["resnet18"]),
+    ],
+)
+def test_what_bash_completes(line, found):
+    """The last word of a line, as bash asks for it behind `eval "$(tilewright completion bash)"`."""
+    words = line.split()
+    asked = {"_TILEWRIGHT_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tilewright"], env=os.environ | asked, capture_output=True, text=True, check=False
+    )
+    assert [text.partition(",")[2] for text in done.stdout.split()] == found, done.stderr
 
 
 @pytest.mark.medium
