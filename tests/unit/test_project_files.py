@@ -28,6 +28,10 @@ def test_the_workflow_is_the_script() -> None:
     assert steps("check") == [".ci/run"] and (ROOT / ".ci" / "run").stat().st_mode & 0o100
 
 
+def test_the_site_is_built() -> None:
+    assert steps("site") == ["make site"] and "\nsite:" in read("Makefile")
+
+
 def test_a_release_is_tried_without_a_compiler() -> None:
     build, tried = steps("release")
     assert build == "make release" and "release:" in read("Makefile")
