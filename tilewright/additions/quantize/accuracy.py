@@ -90,7 +90,7 @@ def tune(
     with classes.extra_outputs(recipe.model):
         plain = replace(recipe, precision={**recipe.precision, **asked})
         judge = Judge(recipe.model, samples, task, outputs)
-        found = _Search(plain, samples, wanted, sum(map(network.is_float, network.outputs)), judge, progress).run()
+        found = _Search(plain, samples, wanted, len(network.float_outputs()), judge, progress).run()
     for one in found.candidates:
         if one.measured.recipe.model is not recipe.model:
             classes.drop_outputs(one.measured.recipe.model, outputs)

@@ -96,7 +96,7 @@ class Judge:
         self._samples = Subset(samples, indices)
         self._task, self._task_names = None if task is None else task.at(indices), network.outputs[:outputs]
         self._task_real: list[Outputs] = []
-        self._names = [name for name in network.outputs if network.is_float(name)]
+        self._names = network.float_outputs()
         self._classes = classes.outputs(network)
         self._masks = Masks(network)
         self._real = Values()

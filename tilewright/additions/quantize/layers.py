@@ -119,6 +119,11 @@ class Network:
             return bool(self.constants[name].data_type == TensorProto.FLOAT)
         return name in self.info and self.info[name].elem_type == TensorProto.FLOAT
 
+    def float_outputs(self) -> list[str]:
+        """Outputs of real numbers: also of doubles or halves, which no layer writes."""
+        kinds = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
+        return [name for name in self.outputs if name in self.info and self.info[name].elem_type in kinds]
+
     def shape(self, name: str) -> list[int] | None:
         """Sizes, -1 for open ones; None where not even the rank is known."""
         if name in self.constants:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.unit.tilewright.quantize import networks
@@ -62,6 +63,17 @@ def test_target(target: float) -> None:
     reached = -10 * np.log10(Judge(model, networks.samples(8, seed=1)).noise(found).max())
     assert reached > target - 1
     assert bool(found.precision) == (target > 40)
+
+
+@pytest.mark.medium
+def test_outputs_of_doubles_count() -> None:
+    """A network that ends with a Cast, as with pitches in Hz, is judged by that output."""
+    model, samples = networks.deep(depth=4, spread=2.0), networks.samples(16)
+    model.graph.node.append(onnx.helper.make_node("Cast", ["y"], ["z"], "cast", to=onnx.TensorProto.DOUBLE))
+    del model.graph.output[:]
+    model.graph.output.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.DOUBLE, [1, 10]))
+    found = tune(Recipe(model), samples, Accuracy(target=45.0, pays=False))
+    assert found.chosen.measured.noise.size == 1 and found.chosen.kept and found.chosen.decibels > 44
 
 
 def test_macs() -> None:
