@@ -68,23 +68,39 @@ class Window {
         for (int age = 0; age <= oldest; age++) std::fill_n(ring_[(head_ - unsigned(age)) & (RING - 1)], D, ZERO_OPERANDS);
     }
 
-    void push(const int8_t *lanes) {
-        int32_t *next = ring_[++head_ & (RING - 1)];
-        for (int o = 0; o < D; o += W) {
-            newest_[o / W] = newest_[o / W].shifted_in(L::operands(lanes + o));
-            newest_[o / W].store(next + o);
+    // Pushes `count` rows of lanes, `stride` bytes apart, and emits behind push `next` and every `step` pushes after it,
+    // to rows `moved` sums apart. GROUPS: those of the tile, 0 where only the tile knows.
+    template <int GROUPS>
+    void run(const WindowTile &tile, const int8_t *lanes, int64_t stride, int64_t count, int64_t next, int64_t step,
+             int32_t *row, int64_t moved, bool accumulate) {
+        const int groups = GROUPS ? GROUPS : tile.count;
+        unsigned head = head_;  // locals: the sums may alias members
+        L newest[D / W];
+        std::copy_n(newest_, D / W, newest);
+        for (int64_t i = 0; i < count; i++, lanes += stride) {
+            int32_t *entry = ring_[++head & (RING - 1)];
+#pragma GCC unroll 8
+            for (int v = 0; v < D / W; v++) {
+                newest[v] = newest[v].shifted_in(L::operands(lanes + v * W));
+                newest[v].store(entry + v * W);
+            }
+            if (i != next) continue;
+#pragma GCC unroll 8
+            for (int v = 0; v < D / W; v++) {
+                const int o = v * W;
+                L sum = OFFSET ? L::load(tile.correction + o) : L::zero();
+                if (accumulate) sum = sum + L::load(row + o);
+#pragma GCC unroll 4
+                for (int g = 0; g < groups; g++)
+                    sum = sum.dot(L::load(ring_[(head - unsigned(tile.groups[g].age)) & (RING - 1)] + o),
+                                  L::load(tile.groups[g].weights[o]));
+                sum.store(row + o);
+            }
+            row += moved;
+            next += step;
         }
-    }
-
-    void emit(const WindowTile &tile, int32_t *row, bool accumulate) const {
-        for (int o = 0; o < D; o += W) {
-            L sum = OFFSET ? L::load(tile.correction + o) : L::zero();
-            if (accumulate) sum = sum + L::load(row + o);
-            for (int g = 0; g < tile.count; g++)
-                sum = sum.dot(L::load(ring_[(head_ - unsigned(tile.groups[g].age)) & (RING - 1)] + o),
-                              L::load(tile.groups[g].weights[o]));
-            sum.store(row + o);
-        }
+        head_ = head;
+        std::copy_n(newest, D / W, newest_);
     }
 
   private:
@@ -94,6 +110,11 @@ class Window {
     L newest_[D / W];  // a copy of the newest entry, which the next push needs sooner than memory gives it back
     unsigned head_ = 0;
 };
+
+// Emissions of a level with `count` pushes: behind push `start` and every `step` pushes after it.
+inline int64_t emissions(int64_t count, int64_t start, int64_t step) {
+    return start >= count ? 0 : step ? (count - 1 - start) / step + 1 : 1;
+}
 
 inline void Machine::depthwise(tw_word w) {
     const int levels = int(c_.gemm_loops);
@@ -108,32 +129,53 @@ inline void Machine::depthwise(tw_word w) {
     const Level l0 = gemm_[0], l1 = gemm_[1];
     const int segment = int(c_.window_segment), delay = int(tw_depthwise_delay(w));
 
+    // What a nest whose tiles change between its windows only, and which leaves no memory, does not have to look at.
+    const int64_t emits0 = emissions(l0.count, start0, step0), emits1 = emissions(l1.count, start1, step1);
+    const int64_t moved0 = std::max<int64_t>(emits0 - 1, 0) * l0.stride[2];
+    const int64_t moved1 = std::max<int64_t>(emits1 - 1, 0) * l1.stride[2];
+    const Reach rows = reach_of(gemm_, 2, levels, 2, tw_depthwise_acc(w));
+    const Reach emitted = {rows.low + std::min<int64_t>(moved0, 0) + std::min<int64_t>(moved1, 0),
+                           rows.high + std::max<int64_t>(moved0, 0) + std::max<int64_t>(moved1, 0)};
+    const bool plain = !l0.stride[1] && !l1.stride[1] && emitted.within(acc_rows) &&
+                       in_range(gemm_, 0, levels, 0, tw_depthwise_act(w), act_rows) &&
+                       in_range(gemm_, 2, levels, 1, tw_depthwise_wgt(w), c_.wgt_tiles);
+
     Window window(BI - 1 + delay * ((BI - 1) / segment));
     WindowTile packed;
     int64_t packed_tile = -1;
+    auto prepare = [&](int64_t tile) {
+        if (tile == packed_tile) return;
+        packed_tile = tile;
+        packed.prepare(r_.wgt + tile * BI * BO, segment, delay);
+    };
     Walker<3> outer(gemm_, 2, levels, {tw_depthwise_act(w), tw_depthwise_wgt(w), tw_depthwise_acc(w)});
     do {
         for (int64_t i1 = 0, e1 = 0; i1 < l1.count; i1++) {
             heed();
-            const bool emits1 = i1 == start1 + e1 * step1;
-            int64_t address = outer.address[0] + i1 * l1.stride[0], next0 = emits1 ? start0 : l0.count, e0 = 0;
-            for (int64_t i0 = 0; i0 < l0.count; i0++, address += l0.stride[0]) {
-                window.push(act + checked(ACT, address, act_rows) * BI);
-                if (i0 != next0) continue;
-                // Levels 0 and 1 move ACC by emissions.
-                int64_t tile = outer.address[1] + i0 * l0.stride[1] + i1 * l1.stride[1];
-                int64_t row = outer.address[2] + e0 * l0.stride[2] + e1 * l1.stride[2];
-                tile = checked(WGT, tile, c_.wgt_tiles);
-                row = checked(ACC, row, acc_rows);
-                if (tile != packed_tile) {
-                    packed_tile = tile;
-                    packed.prepare(r_.wgt + tile * BI * BO, segment, delay);
-                }
-                window.emit(packed, r_.acc + row * D, accumulate);
-                next0 += step0;
-                e0++;
+            const bool emits = i1 == start1 + e1 * step1;
+            const int64_t next0 = emits ? start0 : l0.count, address = outer.address[0] + i1 * l1.stride[0];
+            const int64_t row = outer.address[2] + e1 * l1.stride[2];
+            e1 += emits;
+            if (plain) {
+                prepare(outer.address[1]);
+                const auto run = packed.count == 3 ? &Window::run<3> : packed.count == 1 ? &Window::run<1> : &Window::run<0>;
+                (window.*run)(packed, act + address * BI, l0.stride[0] * BI, l0.count, next0, step0, r_.acc + row * D,
+                              l0.stride[2] * D, accumulate);
+                continue;
             }
-            e1 += emits1;
+            for (int64_t i0 = 0, e0 = 0; i0 < l0.count; i0++) {
+                const int8_t *lanes = act + checked(ACT, address + i0 * l0.stride[0], act_rows) * BI;
+                const bool now = i0 == next0 + e0 * step0;
+                int32_t *to = r_.acc;
+                if (now) {  // levels 0 and 1 move ACC by emissions
+                    const int64_t tile = outer.address[1] + i0 * l0.stride[1] + i1 * l1.stride[1];
+                    const int64_t at = checked(WGT, tile, c_.wgt_tiles);
+                    to += checked(ACC, row + e0 * l0.stride[2], acc_rows) * D;
+                    prepare(at);
+                    e0++;
+                }
+                window.run<0>(packed, lanes, 0, 1, now ? 0 : 1, 1, to, 0, accumulate);
+            }
         }
     } while (outer.next());
 }

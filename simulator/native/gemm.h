@@ -150,18 +150,24 @@ inline void Machine::gemm(tw_word w) {
         }
         n = 0;
     };
-    Walker<3> outer(gemm_, reduce, levels, base);
+    const int in_a_row = run_level(gemm_, reduce, levels);
+    const Level run = in_a_row < levels ? gemm_[in_a_row] : Level{};
+    Walker<3> outer(gemm_, in_a_row + 1, levels, base);
     int64_t tile = -1;
     do {
-        if (outer.address[1] != tile || n == POSITIONS) {
-            flush(tile);
-            if (outer.address[1] != tile) {
-                tile = outer.address[1];
-                prepared = false;
+        int64_t from = outer.address[0], with = outer.address[1], to = outer.address[2], left = run.count;
+        do {
+            if (with != tile || n == POSITIONS) {
+                flush(tile);
+                if (with != tile) {
+                    tile = with;
+                    prepared = false;
+                }
             }
-        }
-        act[n] = outer.address[0] * BI;
-        acc[n++] = outer.address[2];
+            act[n] = from * BI;
+            acc[n++] = to;
+            from += run.stride[0], with += run.stride[1], to += run.stride[2];
+        } while (--left > 0);
     } while (outer.next());
     flush(tile);
 }

@@ -65,6 +65,13 @@ class Walker {
     int first_, last_;
 };
 
+// The level of a nest whose iterations are made in a row by a loop of their own: the first of first..last-1 that has
+// several. Levels behind it are walked by a Walker.
+inline int run_level(const Level *levels, int first, int last) {
+    while (first + 1 < last && levels[first].count == 1) first++;
+    return first;
+}
+
 // The least and the greatest of base + all index*stride of levels first..last-1, before any wrap-around.
 struct Reach {
     int64_t low, high;

@@ -16,13 +16,14 @@ struct PrmRow {
 
     void load(const uint32_t *source, int64_t index) {
         row = index;
-        for (int i = 0; i < BI; i++) {
+        uint32_t words[BI];
+        TW_LANES for (int i = 0; i < BI; i++) {
             bias[i] = source[2 * i];
-            uint32_t bits = source[2 * i + 1], exponent = bits >> 23 & 0xff;
-            if (exponent == 0) bits &= 0x80000000u;
-            if (exponent == 255) bits = (bits & 0x80000000u) | 0x7f7fffffu;
-            std::memcpy(&scale[i], &bits, 4);
+            const uint32_t bits = source[2 * i + 1], exponent = bits >> 23 & 0xff, sign = bits & 0x80000000u;
+            const uint32_t saturates = exponent == 255 ? sign | 0x7f7fffffu : bits;
+            words[i] = exponent == 0 ? sign : saturates;
         }
+        std::memcpy(scale, words, sizeof scale);
     }
 };
 
@@ -43,10 +44,22 @@ inline T piece_at(const void *p) {
     return x;
 }
 inline Ints ints_at(const int8_t *p) { return __builtin_convertvector(piece_at<Bytes>(p), Ints); }
+
+// No lane is NaN.
+#if defined(__AVX512F__) && TW_BLOCK_IN >= 16  // GCC makes a mask and a move of each of the comparisons below
 inline Ints clamped(Ints x, int32_t lo, int32_t hi) {
-    x = x < lo ? Ints{} + lo : x;
-    return x > hi ? Ints{} + hi : x;
+    return Ints(_mm512_min_epi32(_mm512_max_epi32(__m512i(x), _mm512_set1_epi32(lo)), _mm512_set1_epi32(hi)));
 }
+inline Floats clamped(Floats x, float lo, float hi) {
+    return _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(lo)), _mm512_set1_ps(hi));
+}
+#else
+template <class T, class S>
+inline T clamped(T x, S lo, S hi) {
+    x = x < lo ? T{} + lo : x;
+    return x > hi ? T{} + hi : x;
+}
+#endif
 
 template <int MODE>
 inline Ints requantize(Ints value, const PrmRow &prm, int at, const PostConstants &k) {
@@ -54,8 +67,7 @@ inline Ints requantize(Ints value, const PrmRow &prm, int at, const PostConstant
     Floats x = __builtin_convertvector(biased, Floats) * piece_at<Floats>(prm.scale + at);
     Ints y;
     if (MODE == TW_ROUNDING_EVEN_ZERO_POINT_INSIDE) x = x + float(k.zp);
-    x = x < -1024.0f ? Floats{} - 1024.0f : x;  // far beyond every clamp, and small enough to convert
-    x = x > 1024.0f ? Floats{} + 1024.0f : x;
+    x = clamped(x, -1024.0f, 1024.0f);  // far beyond every clamp, and small enough to convert
     if (MODE == TW_ROUNDING_HALF_AWAY) {
         const Ints whole = __builtin_convertvector(x, Ints);
         const Floats rest = x - __builtin_convertvector(whole, Floats);
@@ -99,15 +111,13 @@ void Machine::vector_steps(tw_word w) {
     act_t *const operands = operands_.act;
     const int32_t *const sums = r_.acc;
     PrmRow prm;
-    Walker<4> outer(vector_, reduce, levels, {tw_vector_a(w), tw_vector_b(w), tw_vector_dst(w), tw_vector_prm(w)});
-    do {
-        heed();
+    auto step = [&](const int64_t (&at_step)[4]) {
         Ints v[BI / PIECE];
         if (source == TW_SOURCE_ACC) {
-            const int64_t row = row_of(ACC, outer.address[0], acc_vectors);
+            const int64_t row = row_of(ACC, at_step[0], acc_vectors);
             std::memcpy(v, sums + row * BI, sizeof v);
         } else {
-            Walker<1> inner(vector_, 0, reduce, {outer.address[0]});
+            Walker<1> inner(vector_, 0, reduce, {at_step[0]});
             const int8_t *a = act + row_of(ACT, inner.address[0], act_rows) * BI;
             for (int i = 0; i < BI / PIECE; i++) v[i] = ints_at(a + i * PIECE);
             while (inner.next()) {
@@ -120,12 +130,12 @@ void Machine::vector_steps(tw_word w) {
                 }
             }
         }
-        const int8_t *b = needs_b ? act + row_of(ACT, outer.address[1], act_rows) * BI : nullptr;
+        const int8_t *b = needs_b ? act + row_of(ACT, at_step[1], act_rows) * BI : nullptr;
         if (requantizes) {
-            const int64_t row = row_of(PRM, outer.address[3], prm_rows);
+            const int64_t row = row_of(PRM, at_step[3], prm_rows);
             if (row != prm.row) prm.load(r_.prm + row * BI * 2, row);
         }
-        const int64_t dst = row_of(ACT, outer.address[2], act_rows);
+        const int64_t dst = row_of(ACT, at_step[2], act_rows);
         for (int i = 0; i < BI / PIECE; i++) {
             const int at = i * PIECE;
             if (source == TW_SOURCE_MUL) v[i] = (v[i] - k.za) * (ints_at(b + at) - k.zb);
@@ -145,6 +155,19 @@ void Machine::vector_steps(tw_word w) {
             const ActLanes moved = __builtin_convertvector(out, ActLanes) + act_t(OFFSET);
             std::memcpy(operands + dst * BI + at, &moved, sizeof moved);
         }
+    };
+    const int64_t base[4] = {tw_vector_a(w), tw_vector_b(w), tw_vector_dst(w), tw_vector_prm(w)};
+    const int in_a_row = run_level(vector_, reduce, levels);
+    const Level run = in_a_row < levels ? vector_[in_a_row] : Level{};
+    Walker<4> outer(vector_, in_a_row + 1, levels, base);
+    do {
+        heed();
+        int64_t at_step[4] = {outer.address[0], outer.address[1], outer.address[2], outer.address[3]};
+        int64_t left = run.count;
+        do {
+            step(at_step);
+            for (int i = 0; i < 4; i++) at_step[i] += run.stride[i];
+        } while (--left > 0);
     } while (outer.next());
 }
 
