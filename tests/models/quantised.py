@@ -38,7 +38,8 @@ def quantised(network: Network, path: Path) -> dict[str, Any]:
         unsure_texts: in how many more it differs only where the float network is not sure; see `sure`.
         turns: how often the NPU is started in a run.
         equal, differs: how the result compares in onnxruntime and Tilewright.
-        plain_sqnr, plain_cpu_seconds: of onnxruntime's plain quantiser; None where it fails, or has no such models.
+        plain_sqnr, plain_cpu_seconds, plain_memory: of onnxruntime's plain quantiser; None where it fails, or has no
+            such models.
         Or `failure`.
     """
     result, found = path.with_name(f"int8-{path.name}"), path.with_name("quantize.json")
@@ -83,8 +84,12 @@ def _plain(network: Network, path: Path, samples: Path) -> dict[str, Any]:
         used = usage.use_of([sys.executable, "-m", "tests.models.plain", str(path), str(samples), str(result)])
         with contextlib.suppress(tw.TilewrightError):  # a result that onnxruntime does not load
             if not used.code:
-                return {"plain_sqnr": _judged(network, path, result)["sqnr"], "plain_cpu_seconds": used.cpu_seconds}
-    return {"plain_sqnr": None, "plain_cpu_seconds": None}
+                return {
+                    "plain_sqnr": _judged(network, path, result)["sqnr"],
+                    "plain_cpu_seconds": used.cpu_seconds,
+                    "plain_memory": used.peak,
+                }
+    return dict.fromkeys(["plain_sqnr", "plain_cpu_seconds", "plain_memory"])
 
 
 def _judged(network: Network, path: Path, result: Path) -> dict[str, Any]:

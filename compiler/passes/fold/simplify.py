@@ -8,6 +8,7 @@ Flatten, Squeeze, Unsqueeze                        =>  Reshape
 Transpose that only moves dimensions of size 1     =>  Reshape
 Reshape(Reshape(x))                                =>  Reshape(x)
 Transpose(Transpose(x))                            =>  Transpose(x) with the permutations composed
+Squeeze(Transpose(Reshape(x))), five axes and more =>  Transpose(Reshape(x)) without the axes of size 1
 f(Expand(x), y)                                    =>  f(x, y)            f broadcasts
 MatMul(x, W) + b                                   =>  Gemm(x, W, b)      x and W of rank 2, b one per column
 Gemm(Transpose(a), b)                              =>  Gemm(a, b) with transA flipped; the same for b
@@ -127,6 +128,29 @@ def reshape_chain(view: _View, node: Node) -> bool:
     if inner is None:
         return False
     node.inputs = [inner.inputs[0], *node.inputs[1:]]
+    return True
+
+
+def squeezed_transpose(view: _View, node: Node) -> bool:
+    """Drops axes of size 1 in front of a Transpose, not behind it, so that heads of attention look as usual."""
+    graph, turn = view.graph, view.maker(node.inputs[0], "Transpose")
+    split = None if turn is None else view.maker(turn.inputs[0], "Reshape")
+    if turn is None or split is None or not (view.only_use(turn.inputs[0]) and view.only_use(node.inputs[0])):
+        return False
+    before, after = graph.tensor(turn.inputs[0]).shape, graph.tensor(node.outputs[0]).shape
+    order = [axis for axis in permutation(turn) if before[axis] != 1]
+    kept = [axis for axis, size in enumerate(after) if size != 1]
+    if len(before) < 5 or len(after) >= len(before) or [before[axis] for axis in order] != [after[k] for k in kept]:
+        return False
+    perm, sizes = list(range(len(after))), [1] * len(after)
+    for place, axis in zip(kept, sorted(order), strict=True):
+        sizes[place] = before[axis]
+        perm[kept[order.index(axis)]] = place
+    heads = graph.like(graph.tensor(turn.inputs[0]), turn.inputs[0], tuple(sizes))
+    turned = graph.like(graph.tensor(node.outputs[0]), node.outputs[0], after)
+    split.inputs, split.attrs = [split.inputs[0], graph.constant("shape", np.array(sizes, np.int64))], {"allowzero": 1}
+    split.outputs, turn.inputs, turn.outputs, turn.attrs = [heads], [heads], [turned], {"perm": perm}
+    node.become("Identity", [turned])
     return True
 
 
@@ -250,7 +274,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Flatten": (to_reshape,),
     "Squeeze": (to_reshape,),
     "Unsqueeze": (to_reshape,),
-    "Reshape": (reshape_chain,),
+    "Reshape": (reshape_chain, squeezed_transpose),
     "Transpose": (transpose_chain, to_reshape),
     "Gemm": (transposed_operand,),
     "Conv": (pad_into_conv,),

@@ -59,6 +59,28 @@ def test_heads_of_one_product(dtype: type, op: str, between: bool) -> None:
     assert report.ok and report.rows, report.summary()
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize("between", [False, True])
+def test_heads_that_are_turned_before_an_axis_of_one_goes(between: bool) -> None:
+    """Attention as tf2onnx writes it: parts are turned as they are cut, with an axis of size 1 among the others."""
+    heads, depth, zero = 4, 8, 3
+    m = Model(np.int8, 3)
+    again = (lambda x: m.requantized(x, 0.02, zero)) if between else lambda x: x
+    rows = m.requantized(m.op("MatMul", m.input((1, TOKENS, 32)), m.weights((32, 3 * 32))), 0.02, zero)
+    packed = again(m.op("Reshape", rows, m.const([1, TOKENS, 3, heads, depth], np.int64)))
+    taken = [again(x) for x in m.op("Split", packed, axis=2, outputs=3, num_outputs=3)]
+    turned = lambda x: m.op("Squeeze", again(m.op("Transpose", x, perm=[2, 0, 3, 1, 4])), m.const([0], np.int64))
+    keys = m.op("Transpose", m.op("Squeeze", taken[1], m.const([2], np.int64)), perm=[0, 2, 3, 1])
+    scores = m.requantized(m.op("MatMul", turned(taken[0]), keys), 0.06, zero)
+    mixed = m.op("Transpose", m.requantized(m.op("MatMul", scores, turned(taken[2])), 0.2, zero), perm=[0, 2, 1, 3])
+    mixed = m.op("Reshape", mixed, m.const([1, TOKENS, 32], np.int64))
+    m.output(m.requantized(m.op("MatMul", mixed, m.weights((32, 24))), 0.3, zero))
+    model, config = m.build(), PRESETS["base"]
+    assert sum(isinstance(step, NpuStep) for step in tw.compile(model, config).steps) == 1
+    report = tw.check(model, m.feeds(), config=config, cache=False)
+    assert report.ok and report.rows, report.summary()
+
+
 def floats(shape: list[int], perm: list[int], op: str, **attrs: object) -> onnx.ModelProto:
     """Parts of a float tensor [2, 12, 5] that is divided to `shape`; `attrs` of Split, or the places of a Gather."""
     reshaped = helper.make_node("Reshape", ["x", "shape"], ["divided"])
