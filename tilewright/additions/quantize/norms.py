@@ -1,9 +1,12 @@
-"""Norms of transformers: which of them leave the NPU, with the sums before them.
+"""Norms of transformers and means of powers: which of them leave the NPU.
 
 The NPU adds and normalises in 8 bits, so that a whole transformer is one turn. But in some networks a few channels of
 the sums are a hundred times louder than the others, for which one scale then leaves no steps. The sums and norms beside
 such a tensor compute in floats, one more turn for each of them; what products write for them is equalised
 (`equalise`), and everything else stays in 8 bits.
+
+A mean of powers over the image, with a root behind, as networks that compare pictures have it, is of the same kind: one
+scale for x^3 leaves no steps for small x.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _LOUD = 0.25
 
 
 def in_floats(recipe: Recipe, samples: Samples, goal: float) -> dict[str, Precision]:
-    """The sums and norms to compute in floats.
+    """The sums and norms, and the powers, their means and roots, to compute in floats.
 
     Args:
         goal: SQNR that the outputs should have, in dB.
@@ -31,7 +34,7 @@ def in_floats(recipe: Recipe, samples: Samples, goal: float) -> dict[str, Precis
         UsageError: onnxruntime cannot run the model on a sample.
     """
     network = Network(recipe.model)
-    beside = _tensors(network, recipe)
+    beside = _tensors(network, recipe) | _powers(network, recipe)
     if not beside:
         return {}
     board, sample = Switchboard(recipe), samples[0]
@@ -83,6 +86,29 @@ def _tensors(network: Network, recipe: Recipe) -> dict[str, list[Layer]]:
                 beside = [maker, *(x for x in users if x is not None)] if maker.name in sums else [layer]
                 found[name] = [x for x in beside if x.name not in recipe.precision]
     return found
+
+
+def _powers(network: Network, recipe: Recipe) -> dict[str, list[Layer]]:
+    """Powers that a mean reads: their layers, those of the means, and of the functions behind."""
+    chosen = quantised_layers(network, recipe)
+    found: dict[str, list[Layer]] = {}
+    for layer in network.layers:
+        maker = network.layer_of.get(layer.inputs[0]) if layer.kind is Kind.POOL and layer.op != "Softmax" else None
+        if maker is None or not {maker.name, layer.name} <= chosen.keys() or not _is_power(network, maker):
+            continue
+        users = [network.layer_of.get(o) for node in network.readers.get(layer.outputs[0], []) for o in node.output]
+        roots = [x for x in users if x is not None and x.kind is Kind.ELEMENTWISE]
+        found[layer.inputs[0]] = [x for x in (maker, layer, *roots) if x.name not in recipe.precision]
+    return found
+
+
+def _is_power(network: Network, layer: Layer) -> bool:
+    """Whether a function has a square or a higher power, so that its greatest values are far above most others."""
+    if layer.kind is not Kind.ELEMENTWISE:
+        return False
+    exponents = (network.constant(node.input[1]) for node in layer.nodes if node.op_type == "Pow")
+    squares = any(node.op_type == "Mul" and node.input[0] == node.input[1] for node in layer.nodes)
+    return squares or any(value is not None and value.max(initial=0) > 1 for value in exponents)
 
 
 def _is_sum(layer: Layer) -> bool:

@@ -13,6 +13,7 @@ from tilewright.isa.program import NpuStep, Program
 from tilewright.quantize import norms, ranges
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.equalise import equalise
+from tilewright.quantize.judging import Judge
 from tilewright.quantize.layers import Kind, Network
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.prepare import prepare
@@ -64,6 +65,32 @@ def test_the_loud_sum_and_its_norm_are_in_floats(loud: float, expected: set[str]
     """Only those beside the loud tensor, none where all are quiet."""
     found = norms.in_floats(_recipe(_transformer(loud)), _samples(4), 21.5)
     assert found == dict.fromkeys(expected, Precision.FLOAT)
+
+
+@pytest.mark.parametrize("power, expected", [(1.0, set()), (5.0, {"high", "mean", "root"})])
+def test_a_mean_of_powers_is_in_floats(power: float, expected: set[str]) -> None:
+    """Small values of x^5 have no steps; a plain mean is quiet. What is found brings the noise down."""
+    random = np.random.default_rng(1)
+    held = {
+        "w": random.normal(size=(8, 3, 3, 3)).astype(np.float32), "v": random.normal(size=(8, 6)).astype(np.float32),
+        "p": np.array(power, np.float32), "r": np.array(1 / power, np.float32), "e": np.array(1e-3, np.float32),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "conv", pads=[1] * 4),
+        helper.make_node("Clip", ["c", "e"], ["d"], "clip"),
+        helper.make_node("Pow", ["d", "p"], ["h"], "high"),
+        helper.make_node("GlobalAveragePool", ["h"], ["m"], "mean"),
+        helper.make_node("Pow", ["m", "r"], ["o"], "root"),
+        helper.make_node("Flatten", ["o"], ["f"], "flat"),
+        helper.make_node("MatMul", ["f", "v"], ["y"], "out"),
+    ]
+    model = prepare(model_of(nodes, {"x": [1, 3, 8, 8]}, ["y"], held))
+    samples = [{"x": random.normal(size=(1, 3, 8, 8)).astype(np.float32) * (1 + i % 4)} for i in range(8)]
+    recipe = Recipe(model, ranges.find(model, samples, "minmax"))
+    found = norms.in_floats(recipe, samples, 21.5)
+    assert found == dict.fromkeys(expected, Precision.FLOAT)
+    judge = Judge(model, samples)
+    assert not expected or judge.noise(recipe.with_precision(found)).max() < judge.noise(recipe).max() / 2
 
 
 def test_what_the_user_chose_stays() -> None:
