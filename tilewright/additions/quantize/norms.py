@@ -1,4 +1,4 @@
-"""Norms of transformers and means of powers: which of them leave the NPU.
+"""Norms of transformers, means of powers, and what logarithms read: which of them leave the NPU.
 
 The NPU adds and normalises in 8 bits, so that a whole transformer is one turn. But in some networks a few channels of
 the sums are a hundred times louder than the others, for which one scale then leaves no steps. The sums and norms beside
@@ -6,7 +6,8 @@ such a tensor compute in floats, one more turn for each of them; what products w
 (`equalise`), and everything else stays in 8 bits.
 
 A mean of powers over the image, with a root behind, as networks that compare pictures have it, is of the same kind: one
-scale for x^3 leaves no steps for small x.
+scale for x^3 leaves no steps for small x. So is what stands before a logarithm, such as the spectrum of a sound, whose
+quiet parts count as much as the loud ones: everything from the input on computes in floats there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tilewright.quantize import times
 from tilewright.quantize.layers import Kind, Layer, Network
 from tilewright.quantize.recipe import Precision, Recipe, Samples
 from tilewright.quantize.switches import Switchboard, noise
@@ -23,9 +25,12 @@ from tilewright.quantize.writing import quantised_layers
 _LOUD = 0.25
 """Noise of a loud tensor alone, as a fraction of what the outputs may have."""
 
+_FRONT = 0.25
+"""Maximum of the multiply-accumulates before a logarithm that may leave the NPU, as a share of all."""
+
 
 def in_floats(recipe: Recipe, samples: Samples, goal: float) -> dict[str, Precision]:
-    """The sums and norms, and the powers, their means and roots, to compute in floats.
+    """The layers to compute in floats: sums and norms; powers, their means and roots; all before a logarithm.
 
     Args:
         goal: SQNR that the outputs should have, in dB.
@@ -34,7 +39,7 @@ def in_floats(recipe: Recipe, samples: Samples, goal: float) -> dict[str, Precis
         UsageError: onnxruntime cannot run the model on a sample.
     """
     network = Network(recipe.model)
-    beside = _tensors(network, recipe) | _powers(network, recipe)
+    beside = _tensors(network, recipe) | _powers(network, recipe) | _logarithms(network, recipe)
     if not beside:
         return {}
     board, sample = Switchboard(recipe), samples[0]
@@ -99,6 +104,28 @@ def _powers(network: Network, recipe: Recipe) -> dict[str, list[Layer]]:
         users = [network.layer_of.get(o) for node in network.readers.get(layer.outputs[0], []) for o in node.output]
         roots = [x for x in users if x is not None and x.kind is Kind.ELEMENTWISE]
         found[layer.inputs[0]] = [x for x in (maker, layer, *roots) if x.name not in recipe.precision]
+    return found
+
+
+def _logarithms(network: Network, recipe: Recipe) -> dict[str, list[Layer]]:
+    """What logarithms read: the layers from the inputs on, and those of the logarithms."""
+    chosen, most = quantised_layers(network, recipe), _FRONT * times.all_macs(network)
+    found: dict[str, list[Layer]] = {}
+    for layer in network.layers:
+        logarithm = layer.kind is Kind.ELEMENTWISE and any(node.op_type == "Log" for node in layer.nodes)
+        if not logarithm or layer.name not in chosen:
+            continue
+        before = {layer.name: layer}
+        pending, seen = [layer.inputs[0]], set[str]()
+        while pending:
+            name = pending.pop()
+            if name in network.layer_of:
+                before[network.layer_of[name].name] = network.layer_of[name]
+            if name in network.producer and name not in seen:
+                pending += network.producer[name].input
+            seen.add(name)
+        if sum(times.macs(network, x) for x in before.values()) <= most:
+            found[layer.inputs[0]] = [x for x in before.values() if x.name not in recipe.precision]
     return found
 
 

@@ -93,6 +93,27 @@ def test_a_mean_of_powers_is_in_floats(power: float, expected: set[str]) -> None
     assert not expected or judge.noise(recipe.with_precision(found)).max() < judge.noise(recipe).max() / 2
 
 
+@pytest.mark.parametrize("width, floats", [(256, True), (8, False)])
+def test_what_a_logarithm_reads_is_in_floats(width: int, floats: bool) -> None:
+    """A spectrum, its energy in bands and the logarithm, before a network that is much larger; else it stays."""
+    random = np.random.default_rng(2)
+    wave = np.cos(np.outer(np.arange(32), np.arange(16)) * np.pi / 32)
+    held = {"dft": wave.astype(np.float32), "bands": np.abs(random.normal(size=(16, 8))).astype(np.float32)}
+    held |= {"e": np.array(1e-6, np.float32)}
+    held |= {n: (random.normal(size=s) / 4).astype(np.float32) for n, s in (("w", (8, width)), ("v", (width, width)))}
+    lines = ["MatMul x dft f", "Mul f f p", "MatMul p bands b", "Add b e c", "Log c l", "MatMul l w r", "MatMul r v y"]
+    nodes = [helper.make_node(op, ins, [out], out) for op, *ins, out in map(str.split, lines)]
+    model = prepare(model_of(nodes, {"x": [4, 32]}, ["y"], held))
+    samples = [{"x": (random.normal(size=(4, 32)) * 10.0 ** (i % 3 - 1)).astype(np.float32)} for i in range(8)]
+    recipe = Recipe(model, ranges.find(model, samples, "minmax"))
+    found = norms.in_floats(recipe, samples, 21.5)
+    layer_of = Network(model).layer_of
+    front = {layer_of[name].name for name in layer_of if name not in ("r", "y")}
+    assert len(front) == 4 and found == (dict.fromkeys(front, Precision.FLOAT) if floats else {})
+    judge = Judge(model, samples)
+    assert not floats or judge.noise(recipe.with_precision(found)).max() < judge.noise(recipe).max() / 10
+
+
 def test_what_the_user_chose_stays() -> None:
     recipe = _recipe(_transformer(300.0))
     chosen = recipe.with_precision({"s0": Precision.INT16})
