@@ -21,7 +21,7 @@ from tilewright.sweep.metrics import Metrics
 from tilewright.sweep.outcome import FASTEST
 from tilewright.sweep.rungs import RUNGS
 from tilewright.sweep.search import Evaluation
-from tilewright.sweep.space import NETWORK_TIME, TIMES, Point, Space, network_key
+from tilewright.sweep.space import ENERGIES, NETWORK_TIME, TIMES, Point, Space, network_key
 
 FULL = "full effort"
 #: A result that is the same on all rungs.
@@ -93,7 +93,7 @@ class Ladder:
         candidate.rung = rung
         candidate.learn(found)
         values = self.metrics.before_results(candidate.point)
-        candidate.metrics = self.metrics.speeds(candidate.point, values, candidate.floors)
+        candidate.metrics = self.metrics.floors(candidate.point, values, candidate.floors)
         values |= candidate.metrics
         candidate.row = tuple(objective.number(values) for objective in self.space.objectives)
         candidate.times = self.metrics.times(candidate.metrics)
@@ -105,7 +105,7 @@ class Ladder:
         `SpaceError` where expressions have no value."""
         candidate.learn(found)
         values = self.metrics.before_results(candidate.point)
-        values |= self.metrics.speeds(candidate.point, values, candidate.floors)
+        values |= self.metrics.floors(candidate.point, values, candidate.floors)
         known = zip(self.space.objectives, self.sketched)
         row = tuple(objective.number(values) if sketched else 0.0 for objective, sketched in known)
         return Evaluation(True, row, tuple(c.violation(values) for c in self.constraints))
@@ -174,6 +174,6 @@ def why_not(space: Space, tool: str, known: set[str]) -> str:
 
 def _floored(space: Space) -> set[str]:
     """Names of results whose least values the rungs know."""
-    keys = ("cycles", "dram_bytes", NETWORK_TIME)
+    keys = ("cycles", "dram_bytes", NETWORK_TIME, *ENERGIES)
     each = {f"{key}_{network_key(name)}" for key in keys for name in space.weights}
-    return {"cycles", "geomean_cycles", "dram_bytes", *TIMES, *each} - {_EXACT}
+    return {"cycles", "geomean_cycles", "dram_bytes", *TIMES, *ENERGIES, *each} - {_EXACT}

@@ -123,6 +123,32 @@ class Metrics:
             found |= {f"{NETWORK_TIME}_{network_key(name)}": row["cycles"] / clock for name, row in rows.items()}
         return found
 
+    def floors(self, point: Point, values: dict[str, float], rows: dict[str, dict[str, Any]]) -> dict[str, float]:
+        """Returns what `speeds` does, and the least energies, from the least `cycles` and `dram_bytes` of each network.
+
+        A run pays the clock in every cycle and a beat of the bus, with the memory behind it, for every bus word; that
+        its engines work is left out, so no run takes less.
+
+        Args:
+            values, rows: as for `speeds`.
+        """
+        found = self.speeds(point, values, rows)
+        least = {name: self._least_energy(point, row) for name, row in rows.items()}
+        for name, energies in least.items():
+            found |= {f"{key}_{network_key(name)}": energies[key] for key in ENERGIES}
+        weights = self.space.weights
+        return found | {key: sum(weights[name] * own[key] for name, own in least.items()) for key in ENERGIES}
+
+    def _least_energy(self, point: Point, row: dict[str, Any]) -> dict[str, float]:
+        """Returns µJ that a network takes at least, by the cheaper direction of the bus."""
+        events, found = meter().EVENTS, []
+        for beat in ("beat read", "beat written"):
+            counts = np.zeros(len(events))
+            counts[events.index("cycle")] = row["cycles"]
+            counts[events.index(beat)] = row["dram_bytes"] / point.config.bus_bytes
+            found.append(self.energy_model.energy(point.config, counts))
+        return dict(zip(ENERGIES, (min(e.total for e in found) / 1e6, min(e.chip for e in found) / 1e6)))
+
     def times(self, values: dict[str, float]) -> list[float]:
         """Returns the time of each network among the values of `speeds`, in microseconds, or cycles without a clock."""
         key = NETWORK_TIME if "clock_mhz" in values else "cycles"
