@@ -74,7 +74,7 @@ def _grid(space: Space, evaluate: Evaluate) -> None:
 
 
 def _random(space: Space, evaluate: Evaluate) -> None:
-    assignments = _distinct(space)
+    assignments = distinct(space)
     left, tries = planned(space), _TRIES_PER_POINT * space.budget
     while left > 0 and tries > 0:
         batch = [assignment for assignment, _ in zip(assignments, range(min(left, tries)))]
@@ -84,7 +84,7 @@ def _random(space: Space, evaluate: Evaluate) -> None:
         left -= sum(evaluated.counts for evaluated in evaluate(batch))
 
 
-def _distinct(space: Space) -> Iterator[Assignment]:
+def distinct(space: Space) -> Iterator[Assignment]:
     """Assignments of the grid in random order, each once."""
     rng = random.Random(space.seed)
     numbers: set[int] = set()

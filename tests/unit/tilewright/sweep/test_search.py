@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.common import needs
+from tilewright.cli import cli
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.fronts import best, pareto_front
 from tilewright.sweep.search import Assignment, Evaluation, search
@@ -123,6 +126,19 @@ def test_a_sampler_without_its_package_is_one_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("tilewright.sweep.search.find_spec", lambda name: None)
     with pytest.raises(SpaceError, match=r'sampler = "gp" needs the package torch: .*install torch'):
         converging("gp")
+
+
+def test_the_command_without_that_package_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing and how to get it, before any point is looked at."""
+    monkeypatch.setattr("tilewright.sweep.search.find_spec", lambda name: None)
+    text = 'axes = { block_in = [4, 8] }\nsearch = { method = "pareto", sampler = "gp" }\n'
+    (tmp_path / "space.toml").write_text(text)
+    arguments = ["sweep", str(tmp_path / "space.toml"), "--models", "ds_cnn", "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(cli, arguments, prog_name="tilewright")
+    assert done.exit_code == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith('tilewright: error: [search] sampler = "gp" needs the package torch: ')
+    assert line.endswith(" install torch")
 
 
 def test_points_under_a_condition_are_looked_at_once() -> None:
