@@ -75,8 +75,7 @@ class NpuConfig(Shown):
         vector_queue: 1 = VECTOR has an instruction queue of its own; 0 = its instructions go through that of GEMM.
         vector_passes: cycles VECTOR takes for a row, 1, 2 or 4: it has block_in / vector_passes lanes.
         row_unit: 1 = VECTOR has the unit of ROW (functions of rows along the channels), which needs tables in fours
-            (lut_tables is 4, 8, 12 or 16) and a lane for every element (vector_passes is 1). 0 = it has none, and the
-            opcode is illegal.
+            (lut_tables is 4, 8, 12 or 16). 0 = it has none, and the opcode is illegal.
         weight_codes: weights LOAD decodes in a cycle, a power of two from 8 to 64, at least as many as a bus beat has
             bytes and at most as many as a tile. 0 = there is no decoder, and LOAD_CODED is illegal.
         wide_results: 1 = VECTOR makes results of 16 bits, a byte at a time, of sums of 48 (VECTOR_WIDE); 0 = the opcode
@@ -156,10 +155,6 @@ class NpuConfig(Shown):
         if self.row_unit and (not self.lut_tables or self.lut_tables % WIDE_TABLE):
             raise ConfigError(
                 f"row_unit must be 0 with lut_tables = {self.lut_tables}; the row unit needs 4, 8, 12 or 16 tables"
-            )
-        if self.row_unit and self.vector_passes > 1:
-            raise ConfigError(
-                f"row_unit must be 0 with vector_passes = {self.vector_passes}; the row unit needs one pass"
             )
         self._check_range("wide_results", 0, 1)
         self._check_range("gemm_loops", 5, MAX_LOOPS)
@@ -276,12 +271,12 @@ class NpuConfig(Shown):
     @property
     def row_word_bits(self) -> int:
         """Bits of the words ROW takes from a wide table."""
-        return 24 + (self.block_in - 1).bit_length()
+        return 24 + (self.vector_lanes - 1).bit_length()
 
     @property
     def row_square_bits(self) -> int:
-        """Bits of the first of two fields of a word: as many as a sum of block_in values of 16 bits has."""
-        return 16 + (self.block_in - 1).bit_length()
+        """Bits of the first of two fields of a word: as many as a sum of vector_lanes values of 16 bits has."""
+        return 16 + (self.vector_lanes - 1).bit_length()
 
     @property
     def table_lookup(self) -> int:

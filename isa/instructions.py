@@ -291,7 +291,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        "PRM[prm].scale of every lane = row_scale(sum of E(prm) over the row modulo 2**36, number, exponent), about "
        "number * 2**(exponent - 109) / sum, see `tilewright.isa.numerics.row_scale`. EXP: for every vector, at every "
        "index of all levels, ACT[dst] = requantize(E(prm), PRM[prm].scale, zp, lo, hi, EVEN), without the bias. "
-       "MOMENTS, POWER: of every vector the lanes' W(ACT[a] - za) are added; the low `row_square_bits` of such a sum "
+       "MOMENTS, POWER: in every pass the lanes' W(ACT[a] - za) are added; the low `row_square_bits` of such a sum "
        "are added to Q, what is above to S; STAT[prm] = row_norm(Q, S, number, e, MOMENTS), about 1 / sqrt(number * Q "
        "- S**2 + e), e = c + (ma & 65535) / 65536, with POWER without S**2, and the mean S / number - 128, see "
        "`tilewright.isa.row_norm`. NORM: for every vector, at every index of all levels, ACT[dst] = normalise(ACT[a], "

@@ -96,15 +96,20 @@ def array_stages(config: NpuConfig) -> int:
 
 
 def row_tree_stages(config: NpuConfig) -> int:
-    """Registers in the trees of the row unit, two levels each."""
-    return max(1, -(-(config.block_in.bit_length() - 1) // 2))
+    """Registers in the trees of the row unit, two levels each; none where VECTOR has one lane."""
+    return -(-(config.vector_lanes.bit_length() - 1) // 2)
+
+
+def row_scale_cycles(config: NpuConfig) -> int:
+    """Cycles of the write of a scale to all lanes of a row of PRM: a row has so many words in each of its memories."""
+    return config.block_in // max(config.vector_lanes, config.bus_bytes // 8)
 
 
 def row_scale_write(config: NpuConfig) -> int:
-    """Cycles from the last ROW step of EXP_SUM in a row to the write of its scale to PRM: the exponentials, the tree,
-    the sum, two cycles of normalisation, the division.
+    """Cycles from the last ROW step of EXP_SUM in a row to the first write of its scale to PRM: the exponentials, the
+    tree, the sum, two cycles of normalisation, the division, and a register where there are several writes.
     """
-    return 7 + row_tree_stages(config) + 1 + 1 + ROW_DIVIDE_CYCLES
+    return 7 + row_tree_stages(config) + 1 + 1 + ROW_DIVIDE_CYCLES + (row_scale_cycles(config) > 1)
 
 
 def row_norm_write(config: NpuConfig) -> int:

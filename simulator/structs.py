@@ -31,6 +31,7 @@ from tilewright.isa.timing import (
     gemm_depth,
     gemm_signal,
     row_norm_write,
+    row_scale_cycles,
     row_scale_write,
     table_chunk_cycles,
 )
@@ -38,7 +39,7 @@ from tilewright.isa.timing import (
 #: Attributes of `NpuConfig` passed to the functional simulator; block sizes are constants of its build.
 _FUNCTIONAL = (
     "act_rows", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops", "vector_loops", "queue_depth",
-    "bus_bytes", "vector_queue", "address_bits", "offset_bits", "weight_codes", "window_segment",
+    "bus_bytes", "vector_queue", "vector_lanes", "address_bits", "offset_bits", "weight_codes", "window_segment",
 )  # fmt: skip
 #: Attributes of `NpuConfig` passed to the cycle-level simulator.
 _CYCLE = (
@@ -58,6 +59,7 @@ def _latencies(config: NpuConfig) -> dict[str, int]:
         "vector_signal": VECTOR_SIGNAL,
         "row_divide_cycles": ROW_DIVIDE_CYCLES,
         "row_scale_write": row_scale_write(config),
+        "row_scale_cycles": row_scale_cycles(config),
         "row_norm_write": row_norm_write(config),
         "load_descriptors": LOAD_DESCRIPTORS,
         "act_read_cycles": ACT_READ_CYCLES,

@@ -28,7 +28,7 @@ _ODD = NpuConfig(
     name="odd", block_in=16, block_out=8, act_rows=3000, wgt_tiles=300, acc_rows=520, prm_rows=48, lut_tables=3,
     vector_queue=0, semaphores=20, queue_depth=24, axi_data_bits=128, axi_address_bits=36, read_outstanding=6,
 )  # fmt: skip
-#: Machines with the options that are not drawn: the row unit, which needs VECTOR in one pass, and the weight decoder.
+#: Machines with the options that are not drawn: the row unit and the weight decoder.
 _ROWS = PRESETS["tiny"].with_(name="rows", vector_passes=1, row_unit=1)
 _CODED = PRESETS["small"].with_(name="coded", vector_passes=2, weight_codes=16)
 #: The order of the first points, so that few of them suffice: both sides of the array, every option, and held-back

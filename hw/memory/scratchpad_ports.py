@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from tilewright.hw.interfaces import bits_for
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import ADDRESS_BITS
+from tilewright.isa.timing import row_scale_cycles
 
 
 class ScratchpadRead(wiring.Signature):
@@ -99,10 +100,13 @@ class ColumnsWrite(wiring.Signature):
 
 
 class ScaleWrite(wiring.Signature):
-    """A writer of one scale to all lanes of a row of PRM, never refused."""
+    """A writer of one scale to all lanes of a row of PRM, never refused. Where a row lies in several words of each
+    memory there is `word`, the one that is written."""
 
-    def __init__(self) -> None:
-        super().__init__({"valid": Out(1), "row": Out(ADDRESS_BITS), "scale": Out(32)})
+    def __init__(self, config: NpuConfig) -> None:
+        words = row_scale_cycles(config)
+        members = {"valid": Out(1), "row": Out(ADDRESS_BITS), "scale": Out(32)}
+        super().__init__(members | ({"word": Out(range(words))} if words > 1 else {}))
 
 
 class TableRead(wiring.Signature):

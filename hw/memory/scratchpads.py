@@ -152,7 +152,7 @@ class ParameterScratchpad(wiring.Component):
                 "bias": In(ParameterRead(config)),
                 "scale": In(ParameterRead(config)),
                 "write": In(ScratchpadWrite(config, self.chunks, fills=False, refusable=bool(config.row_unit))),
-                **({"scale_write": In(ScaleWrite())} if config.row_unit else {}),
+                **({"scale_write": In(ScaleWrite(config))} if config.row_unit else {}),
             }
         )
 
@@ -185,11 +185,13 @@ class ParameterScratchpad(wiring.Component):
                     write.addr.eq(Cat(group[column_bits:][:group_bits], self.write.row)),
                     write.data.eq(Cat(words)),
                 ]
-                if c.row_unit and kind == "scale":  # all lanes at once: a row is one group
+                if c.row_unit and kind == "scale":  # all lanes of a group at once
                     with m.If(self.scale_write.valid):
                         m.d.comb += [
                             write.en.eq(1),
-                            write.addr.eq(self.scale_write.row),
+                            write.addr.eq(
+                                Cat(self.scale_write.word, self.scale_write.row) if groups > 1 else self.scale_write.row
+                            ),
                             write.data.eq(self.scale_write.scale.replicate(width)),
                         ]
                 m.d.comb += [

@@ -245,10 +245,13 @@ class VectorLane(wiring.Component):
         """Requantises. Returns the result, or the value itself."""
         control = self.control
         m.submodules.requantizer = requantize = requantizer.Requantizer(rows=bool(self.rows))
+        requantizes: Value = biased
         if self.rows:
+            requantizes = Signal(signed(32), name="requantizes")
+            m.d.comb += requantizes.eq(Mux(control.exponential, self.word, biased))
             m.d.comb += [requantize.start.eq(control.start), requantize.addend.eq(self.addend)]
         m.d.comb += [
-            requantize.acc.eq(Mux(control.exponential, self.word, biased) if self.rows else biased),
+            requantize.acc.eq(requantizes),
             requantize.scale.eq(self.scale),
             requantize.inside_zero_point.eq(control.inside_zero_point),
             requantize.window.eq(control.window),

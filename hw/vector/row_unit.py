@@ -8,6 +8,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hw.interfaces import bits_for
 from tilewright.hw.memory.scratchpad_ports import ScaleWrite
 from tilewright.hw.memory.scratchpads import memory
 from tilewright.hw.vector.lane import REQUANTIZE_STAGE, SOURCE_STAGE
@@ -23,7 +24,13 @@ from tilewright.isa.row_bits import (
     SQUARES_BITS,
     TOTAL_BITS,
 )
-from tilewright.isa.timing import ROW_DIVIDE_CYCLES, row_norm_write, row_scale_write, row_tree_stages
+from tilewright.isa.timing import (
+    ROW_DIVIDE_CYCLES,
+    row_norm_write,
+    row_scale_cycles,
+    row_scale_write,
+    row_tree_stages,
+)
 
 _FIELDS = BY_NAME["ROW"].by_name
 #: Cycles after the step in which the maximum, and the exponentials, of a vector go into registers.
@@ -53,15 +60,17 @@ def divide_stage(config: NpuConfig) -> int:
 class RowUnit(wiring.Component):
     """Maximum and sum of rows, the maxima that are kept, and the division, of `tilewright.isa.numerics.row_scale`.
 
-    Two trees over the lanes, two levels a stage, each with a register behind it that goes from vector to vector. A sum
+    Two trees over the lanes, two levels a stage, each with a register behind it that goes from pass to pass. A sum
     is shifted until its highest bit is set, by 8 and 4 in one cycle, by 2 and 1 in the next; then the quotient comes,
     two bits a cycle, from one subtraction behind the other. The unit of norms, with the same sums, uses the divider
     when no row of EXP_SUM does.
 
     Ports:
         a: the lanes, in MAXIMUM_STAGE.  words: their exponentials, in WORD_STAGE.
-        a_cut, words_cut: only the lanes in `keep` count; in the same stages.  keep: a bit per lane, set before `tail`.
-        maximum_valid, maximum_first, maximum_last, maximum_prm: there is a vector of MAXIMUM; it is the first, the last
+        a_cut, words_cut: only the elements in `keep` count; in the same stages.  keep: a bit per element of a vector,
+            set before `tail`.
+        a_number, words_number: the pass of these lanes, where there are several; in the same stages.
+        maximum_valid, maximum_first, maximum_last, maximum_prm: there is a pass of MAXIMUM; it is the first, the last
             of its row; the place of its maximum; in `maximum_stage`.
         sum_valid, sum_first: the same for EXP_SUM, MOMENTS and POWER, in `sum_stage`.
         two_sums: a sum of lanes has two fields, as MOMENTS and POWER have them; in `sum_stage`.
@@ -71,19 +80,20 @@ class RowUnit(wiring.Component):
         epsilon, centred: fields of the instruction, until its last row is written.
         prm: PRM row of the step.  maximum: the maximum of that row, a cycle later.
         read: place in STAT of the step.  factor, offset, norm_exponent: contents of STAT, a cycle later.
-        write: quotients, `row_scale_write` cycles after the last step of the row.
+        write: quotients, from `row_scale_write` cycles after the last step of the row.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
-        lanes = config.block_in
+        lanes, number = config.vector_lanes, In(bits_for(config.vector_passes))
         super().__init__(
             {
+                **({"a_number": number, "words_number": number} if config.vector_passes > 1 else {}),
                 "a": In(8 * lanes),
                 "words": In(config.row_word_bits * lanes),
                 "a_cut": In(1),
                 "words_cut": In(1),
-                "keep": In(lanes),
+                "keep": In(config.block_in),
                 "maximum_valid": In(1),
                 "maximum_first": In(1),
                 "maximum_last": In(1),
@@ -105,10 +115,10 @@ class RowUnit(wiring.Component):
                 "factor": Out(FACTOR_BITS),
                 "offset": Out(32),
                 "norm_exponent": Out(EXPONENT_BITS),
-                "write": Out(ScaleWrite()),
+                "write": Out(ScaleWrite(config)),
             }
         )
-        assert divide_stage(config) + ROW_DIVIDE_CYCLES == row_scale_write(config)
+        assert divide_stage(config) + ROW_DIVIDE_CYCLES + (row_scale_cycles(config) > 1) == row_scale_write(config)
         assert norm_stage(config) + WRITE_STAGE == row_norm_write(config)
         assert 2 * (ROW_DIVIDE_CYCLES - 1) == ROW_QUOTIENT_BITS
 
@@ -135,11 +145,15 @@ class RowUnit(wiring.Component):
 
     def _leaves(self, m: Module, name: str, row: Value, width: int, cut: Value, flip: int = 0) -> list[Value]:
         """Registers the lanes, with 0 for lanes that `cut` and `keep` leave out."""
+        lanes, passes = self.config.vector_lanes, self.config.vector_passes
+        keep: Value = self.keep
+        if passes > 1:
+            keep = keep.word_select(self.a_number if name == "byte" else self.words_number, lanes)
         leaves: list[Value] = []
-        for l in range(self.config.block_in):
+        for l in range(lanes):
             leaf = Signal(width, name=f"{name}{l}", reset_less=True)
             m.d.sync += leaf.eq(row.word_select(l, width) ^ flip)
-            with m.If(cut & ~self.keep[l]):
+            with m.If(cut & ~keep[l]):
                 m.d.sync += leaf.eq(0)
             leaves.append(leaf)
         return leaves
@@ -251,8 +265,25 @@ class RowUnit(wiring.Component):
         m.d.comb += norms.factor.eq(quotient)
         large = quotient[-1]
         mantissa = Mux(large, quotient[-24:-1], quotient[-25:-2])
+        self._write(m, writes, row, Cat(mantissa, (exponent + zeros - ~large)[:8], C(0, 1)))
+
+    def _write(self, m: Module, writes: Value, row: Value, scale: Value) -> None:
+        """Writes a scale to all lanes of a row: at once, or from the next cycle on, word by word."""
+        words = row_scale_cycles(self.config)
+        if words == 1:
+            m.d.comb += [self.write.valid.eq(writes), self.write.row.eq(row), self.write.scale.eq(scale)]
+            return
+        assert words < ROW_DIVIDE_CYCLES
+        writing, word = Signal(name="writing"), Signal(range(words), name="word")
+        of_row = Signal.like(row, name="of_row", reset_less=True)
+        written = Signal(32, name="written", reset_less=True)
+        with m.If(writing):
+            m.d.sync += [word.eq(word + 1), writing.eq(word != words - 1)]
+        with m.If(writes):
+            m.d.sync += [writing.eq(1), of_row.eq(row), written.eq(scale)]
         m.d.comb += [
-            self.write.valid.eq(writes),
-            self.write.row.eq(row),
-            self.write.scale.eq(Cat(mantissa, (exponent + zeros - ~large)[:8], C(0, 1))),
+            self.write.valid.eq(writing),
+            self.write.row.eq(of_row),
+            self.write.word.eq(word),
+            self.write.scale.eq(written),
         ]

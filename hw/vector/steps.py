@@ -329,7 +329,7 @@ class VectorSteps(wiring.Component):
         with m.If(~active):
             for name, functions in ROW_FUNCTIONS.items():
                 m.d.sync += getattr(self, f"row_{name}").eq(is_row & Cat(function == f for f in functions).any())
-        divides = Signal(range(ROW_DIVIDE_CYCLES))  # cycles until a row may end
+        divides = Signal(range(ROW_DIVIDE_CYCLES))  # cycles until the last step of a row may begin
         writes = Signal(range(row_norm_write(self.config) + 1))  # cycles until STAT is written
         after_norm = Signal()
         ends = (self.row_sum | self.row_moments) & self.result
@@ -338,7 +338,7 @@ class VectorSteps(wiring.Component):
         with m.If(writes != 0):
             m.d.sync += writes.eq(writes - 1)
         with m.If(step & ends):
-            m.d.sync += divides.eq(ROW_DIVIDE_CYCLES - 1)
+            m.d.sync += divides.eq(ROW_DIVIDE_CYCLES - self.config.vector_passes)
             with m.If(self.row_moments):
                 m.d.sync += writes.eq(row_norm_write(self.config))
         with m.If(self.control.start):

@@ -11,7 +11,7 @@ from tilewright.hw.connections import unread
 from tilewright.hw.interfaces import Fault
 from tilewright.hw.issue.engine import EngineShell
 from tilewright.hw.memory.scratchpad_ports import ParameterRead, RowWrite, ScaleWrite, ScratchpadRead, TableRead
-from tilewright.hw.parts.pipeline import Pipeline
+from tilewright.hw.parts.pipeline import Pipeline, Stage
 from tilewright.hw.table import field, header
 from tilewright.hw.vector.contexts import (
     CONTEXTS,
@@ -95,7 +95,7 @@ class Vector(EngineShell):
                     else {}
                 ),
                 "write": Out(RowWrite(row)),
-                **({"scale_write": Out(ScaleWrite())} if config.row_unit else {}),
+                **({"scale_write": Out(ScaleWrite(config))} if config.row_unit else {}),
                 "range_fault": Out(Fault(config)),
             },
         )
@@ -157,12 +157,14 @@ class Vector(EngineShell):
         )
         pipe.put("read_bias", self.bias.data, gate - 1)
         added = pipe.at("uses_prm", gate)
-        bias_row, ask = ask_bias["prm"], ask_bias["valid"]
+        bias_row, bias_number, ask = ask_bias["prm"], ask_bias["number"], ask_bias["valid"]
         if self.config.row_unit:  # NORM adds it later: it is read later, too, when no other instruction can read one
             added &= ~pipe.at("row_norm", gate)
             ask_late = pipe.stage(ADDEND_STAGE - 3)
             late = ask_late["valid"] & ask_late["row_norm"]
             bias_row, ask = Mux(late, ask_late["prm"], bias_row), ask | late
+            if self.config.vector_passes > 1:
+                bias_number = Mux(late, ask_late["number"], bias_number)
             pipe.put(
                 "addend", Mux(pipe.at("row_norm", ADDEND_STAGE - 1), pipe.at("read_bias", gate), 0), ADDEND_STAGE - 1
             )
@@ -171,7 +173,7 @@ class Vector(EngineShell):
         m.d.comb += [
             self.bias.valid.eq(ask),
             self.bias.row.eq(bias_row),
-            self.bias.number.eq(ask_bias["number"]),
+            self.bias.number.eq(bias_number),
             self.scale.valid.eq(1),
             self.scale.row.eq(ask_scale["prm"]),
             self.scale.number.eq(ask_scale["number"]),
@@ -192,11 +194,11 @@ class Vector(EngineShell):
             rows.read.eq(steps.b_row),
         ]
         # Of the instruction; the next ROW starts when this one is out of the pipeline.
-        word, lanes = self.control.word, self.config.block_in
+        word, elements = self.control.word, self.config.block_in
         tail = field(word, "ROW", "tail")
         with m.If(self.control.start & (header(word, "opcode") == BY_NAME["ROW"].opcode)):
             m.d.sync += [
-                rows.keep.eq(Cat((tail == 0) | (tail > l) for l in range(lanes))),
+                rows.keep.eq(Cat((tail == 0) | (tail > n) for n in range(elements))),
                 rows.number.eq(field(word, "ROW", "number")),
                 rows.exponent.eq(field(word, "ROW", "exponent")),
                 rows.centred.eq(field(word, "ROW", "function") == RowFunction.MOMENTS),
@@ -214,21 +216,35 @@ class Vector(EngineShell):
         pipe.put("start", (START - exponent)[:8], before_start)
         at_maximum, at_sum = pipe.stage(maximum_stage(c)), pipe.stage(sum_stage(c))
         at_divide, at_norm = pipe.stage(divide_stage(c)), pipe.stage(norm_stage(c))
+
+        def first(stage: Stage) -> Value:
+            """Returns whether a row begins."""
+            return stage["first"] & stage["first_pass"] if c.vector_passes > 1 else stage["first"]
+
+        def last(stage: Stage) -> Value:
+            """Returns whether a row ends."""
+            return stage["result"] & stage["last_pass"] if c.vector_passes > 1 else stage["result"]
+
         m.d.comb += [
             rows.a_cut.eq(pipe.at("result", MAXIMUM_STAGE)),
             rows.words_cut.eq(pipe.at("result", WORD_STAGE)),
             rows.maximum_valid.eq(at_maximum["valid"] & at_maximum["row_maximum"]),
-            rows.maximum_first.eq(at_maximum["first"]),
-            rows.maximum_last.eq(at_maximum["result"]),
+            rows.maximum_first.eq(first(at_maximum)),
+            rows.maximum_last.eq(last(at_maximum)),
             rows.maximum_prm.eq(at_maximum["prm"]),
             rows.sum_valid.eq(at_sum["valid"] & (at_sum["row_sum"] | at_sum["row_moments"])),
-            rows.sum_first.eq(at_sum["first"]),
+            rows.sum_first.eq(first(at_sum)),
             rows.two_sums.eq(at_sum["row_moments"]),
-            rows.norm.eq(at_norm["valid"] & at_norm["row_moments"] & at_norm["result"]),
+            rows.norm.eq(at_norm["valid"] & at_norm["row_moments"] & last(at_norm)),
             rows.norm_place.eq(at_norm["prm"]),
-            rows.divide.eq(at_divide["valid"] & at_divide["row_sum"] & at_divide["result"]),
+            rows.divide.eq(at_divide["valid"] & at_divide["row_sum"] & last(at_divide)),
             rows.divide_prm.eq(at_divide["prm"]),
         ]
+        if c.vector_passes > 1:
+            m.d.comb += [
+                rows.a_number.eq(pipe.at("number", MAXIMUM_STAGE)),
+                rows.words_number.eq(pipe.at("number", WORD_STAGE)),
+            ]
 
     def _put_passes(self, m: Module, pipe: Pipeline, steps: VectorSteps) -> None:
         """Puts the pass of its row that a value belongs to into the pipeline."""

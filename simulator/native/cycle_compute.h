@@ -146,9 +146,9 @@ struct Vector {
     uint32_t current_pc = 0;
     Fifo<Completion> ends;
     Delay end_due, write_due, scale_due;  // write_due: bank + 1; scale_due: writes of the row unit to PRM
-    uint64_t divider_free = 0;            // the first cycle in which a row of EXP_SUM may end
+    uint64_t divider_free = 0;            // the first cycle in which the last step of a row of EXP_SUM may begin
     uint64_t norms_written = 0;           // the last cycle in which STAT is written
-    uint32_t divide_cycles = 0, scale_write = 0, norm_write = 0;
+    uint32_t divide_cycles = 0, scale_write = 0, scale_cycles = 0, norm_write = 0;
     uint32_t depth = 0, signal = 0, act_rows = 0, acc_vectors = 0, prm_rows = 0, banks_mask = 0, passes = 1;
     uint32_t pass = 0;  // of the row at work; a row is read in its first pass, its step is the last one
 
@@ -169,6 +169,7 @@ struct Vector {
         passes = c.vector_passes;
         divide_cycles = c.row_divide_cycles;
         scale_write = c.row_scale_write;
+        scale_cycles = c.row_scale_cycles;
         norm_write = c.row_norm_write;
     }
 
@@ -235,9 +236,10 @@ struct Vector {
         if (!null) {
             if (result && writes) write_due.put(cycle + depth + 1, uint8_t((dst & banks_mask) + 1));
             if (result && divides) {
-                divider_free = cycle + divide_cycles;
+                divider_free = cycle + divide_cycles - (passes - 1);
                 if (norms) norms_written = cycle + norm_write;
-                else if (!range.bad) scale_due.put(cycle + scale_write, 1);
+                else if (!range.bad)
+                    for (uint32_t word = 0; word < scale_cycles; word++) scale_due.put(cycle + scale_write + word, 1);
             }
             nest.step(nest.carry(), [&](int address, int k) { return address == A || !reducing || k >= reduce; });
         }

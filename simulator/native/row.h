@@ -31,13 +31,14 @@ inline void Machine::row(tw_word w) {
     const int reduce = writes ? 0 : int(tw_row_reduce(w));
     spend(TW_ENGINE_VECTOR, iterations(vector_, 0, levels));
 
-    constexpr int LANE_BITS = __builtin_ctz(BI), WORD_BITS = 24 + LANE_BITS, SQUARE_BITS = 16 + LANE_BITS;
+    const int lanes = int(c_.vector_lanes), lane_bits = __builtin_ctz(c_.vector_lanes);
+    const int word_bits = 24 + lane_bits, square_bits = 16 + lane_bits;
     const uint8_t *table = r_.lut + (post_.table & ~3u) * 256;
     const PostConstants k = post_;
     auto word_of = [&](int index) {
         uint32_t word;
         std::memcpy(&word, table + 4 * (index & 255), 4);
-        return word & ((1u << WORD_BITS) - 1);
+        return word & ((1u << word_bits) - 1);
     };
     Walker<4> outer(vector_, reduce, levels, {tw_row_a(w), tw_row_number(w), tw_row_dst(w), tw_row_prm(w)});
     do {
@@ -79,15 +80,17 @@ inline void Machine::row(tw_word w) {
             heed();
             a = r_.act + checked(ACT, inner.address[0], c_.act_rows) * BI;
             last = !inner.next();
-            const int lanes = last && tail ? int(tail) : BI;
-            uint64_t sum = 0;
-            for (int i = 0; i < lanes; i++) {
-                most = a[i] > most ? a[i] : most;
-                if (divides && there) sum += word_of(a[i] - r_.maxima[prm]);
-                if (adds) sum += word_of(a[i] - k.za);
+            const int elements = last && tail ? int(tail) : BI;
+            for (int first = 0; first < elements; first += lanes) {  // a pass
+                uint64_t sum = 0;
+                for (int i = first; i < std::min(first + lanes, elements); i++) {
+                    most = a[i] > most ? a[i] : most;
+                    if (divides && there) sum += word_of(a[i] - r_.maxima[prm]);
+                    if (adds) sum += word_of(a[i] - k.za);
+                }
+                squares += adds ? sum & ((1u << square_bits) - 1) : 0;
+                total += adds ? sum >> square_bits : sum;
             }
-            squares += adds ? sum & ((1u << SQUARE_BITS) - 1) : 0;
-            total += adds ? sum >> SQUARE_BITS : sum;
         }
         prm = checked(PRM, prm, c_.prm_rows);
         if (function == TW_ROW_FUNCTION_MAXIMUM) {

@@ -23,6 +23,7 @@ typedef struct {
     uint32_t queue_depth;
     uint32_t bus_bytes;
     uint32_t vector_queue;
+    uint32_t vector_lanes;
     uint32_t address_bits;
     uint32_t offset_bits;
     uint32_t weight_codes;
@@ -96,6 +97,7 @@ typedef struct {
     uint32_t vector_signal;
     uint32_t row_divide_cycles;
     uint32_t row_scale_write;
+    uint32_t row_scale_cycles;
     uint32_t row_norm_write;
     uint32_t load_descriptors;
     uint32_t act_read_cycles;

@@ -50,7 +50,8 @@ class VectorWithRows(Vector):
                 total = int(self._words(vectors[counts], int(self.chip.pads.maxima[prm])).sum())
                 self.chip.pads.prm[prm, :, 1] = numerics.row_scale(total, op["number"], op["exponent"])
             else:
-                sums = (self._words(vectors, self.post["za"]) * counts).sum(axis=1)
+                words = self._words(vectors, self.post["za"]) * counts
+                sums = words.reshape(-1, self.chip.config.vector_lanes).sum(axis=1)  # of a pass
                 bits = self.chip.config.row_square_bits
                 squares, total = int((sums & ((1 << bits) - 1)).sum()), int((sums >> bits).sum())
                 centred = function == RowFunction.MOMENTS

@@ -97,9 +97,10 @@ def test_equals_onnxruntime(n: int, centred: bool, epsilon: float, dtype: type) 
     assert elements == 100 * n and by_one <= 1 and by_more == 0
 
 
-def test_channels_that_prm_does_not_hold_at_once() -> None:
+@pytest.mark.parametrize("passes", [1, 2, 4])
+def test_channels_that_prm_does_not_hold_at_once(passes: int) -> None:
     """Half of PRM takes 4 blocks of 4 channels; STAT 8 of the rows."""
-    config = preset("tiny").with_(name="few", vector_passes=1, row_unit=1, prm_rows=8)
+    config = preset("tiny").with_(name="few", vector_passes=passes, row_unit=1, prm_rows=8)
     elements, by_one, by_more = compare(50, 30, 1, True, 1e-5, config=config)
     assert elements == 1500 and by_one <= 1 and by_more == 0
 

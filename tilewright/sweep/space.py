@@ -11,7 +11,7 @@ block_in = [8, 16, 32]               # a list,
 act_rows = { min = 1024, max = 16384, log2 = true }     # a range by doubling,
 acc_rows = { min = 512, max = 2048, step = 512 }        # or by steps,
 block_out = "block_in"               # or an expression over the other fields
-row_unit = { choices = [0, 1], when = "vector_passes == 1", else = 0 }  # only where axes before it allow
+row_unit = { choices = [0, 1], when = "block_in >= 16", else = 0 }  # only where axes before it allow
 
 [memory]                             # fields of MemoryTiming
 read_latency = [32, 64, 128]

@@ -42,9 +42,11 @@ VARIANTS: dict[str, NpuConfig] = {
         name="one_queue", axi_address_bits=21, vector_queue=0, queue_depth=5, row_unit=1, wide_results=1),
     "two_passes": _TINY.with_(
         name="two_passes", block_in=8, block_out=4, axi_data_bits=64, vector_passes=2, act_rows=512, wgt_tiles=64,
-        wide_results=1,
+        wide_results=1, row_unit=1,
     ),
-    "one_lane": _TINY.with_(name="one_lane", block_out=8, vector_passes=4, act_rows=512, wgt_tiles=64, lut_tables=2),
+    "one_lane": _TINY.with_(
+        name="one_lane", block_out=8, vector_passes=4, act_rows=512, wgt_tiles=64, row_unit=1
+    ),
     "narrow_no_units": _TINY.with_(
         name="narrow_no_units", block_in=4, block_out=8, axi_data_bits=64, depthwise=0, lut_tables=0
     ),

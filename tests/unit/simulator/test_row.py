@@ -1,13 +1,18 @@
 """ROW with values worked out by hand: sums and powers of a row, and what it writes."""
 
 import numpy as np
+import pytest
 
 from tests.common.machine_harness import Bench
 from tests.unit.simulator.by_hand import TINY, bench
+from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import op
 from tilewright.isa.instructions import RowFunction
+from tilewright.isa.row_norm import row_norm
 
-ROWS = TINY.with_(name="rows", vector_passes=1, row_unit=1)
+#: With a lane for every element, with half of them, and with one.
+MACHINES = [TINY.with_(name=f"rows{passes}", vector_passes=passes, row_unit=1) for passes in (1, 2, 4)]
+machines = pytest.mark.parametrize("config", MACHINES, ids=lambda config: config.name)
 
 
 def _halves(b: Bench) -> None:
@@ -23,9 +28,10 @@ def truncated(x: float) -> float:
     return float(np.ldexp(np.floor(mantissa * 2.0**24), exponent - 24))
 
 
-def test_row_softmax(path: str) -> None:
-    """Two rows of six elements, each in two vectors of four lanes."""
-    b = bench(path, ROWS)
+@machines
+def test_row_softmax(path: str, config: NpuConfig) -> None:
+    """Two rows of six elements, each in two vectors of four."""
+    b = bench(path, config)
     _halves(b)
     b.pads.act[10:14] = [[5, 4, 3, 127], [5, -128, 9, 9], [-128, -125, -126, -127], [-125, -125, 99, 99]]
     b.pads.prm[:, :, 0] = 1000  # no bias counts
@@ -52,13 +58,19 @@ def test_row_softmax(path: str) -> None:
     assert b.pads.act[53, :2].tolist() == [62 - 128] * 2
 
 
-def test_row_layer_norm(path: str) -> None:
-    """A row of six elements in two vectors of four lanes: normalised, times a scale of the channel, plus a bias."""
-    b = bench(path, ROWS)
+@machines
+def test_row_layer_norm(path: str, config: NpuConfig) -> None:
+    """A row of six elements in two vectors of four: normalised, times a scale of the channel, plus a bias."""
+    b = bench(path, config)
     q = np.arange(-128, 128)
     u = q + 128
-    # Fields of a word: 16 bits and those of four lanes for the square, then u. Indexed by q - za.
-    b.pads.lut[:4] = (u * u | u << 18).astype("<u4")[(np.arange(256) + 3 + 128) & 255].view(np.uint8).reshape(4, 256)
+    # Fields of a word: 16 bits and those of the lanes for the square, then u. Indexed by q - za.
+    b.pads.lut[:4] = (
+        (u * u | u << config.row_square_bits)
+        .astype("<u4")[(np.arange(256) + 3 + 128) & 255]
+        .view(np.uint8)
+        .reshape(4, 256)
+    )
     row = np.array([-128, 100, 7, 8, 9, 127])
     b.pads.act[20:22] = np.append(row, [55, 55]).reshape(2, 4)
     channel = np.arange(8)
@@ -80,16 +92,29 @@ def test_row_layer_norm(path: str) -> None:
     assert abs(factor * 2.0**exponent / (2.0**42 / np.sqrt(6 * ((row + 128) ** 2).sum())) - 1) < 2.0**-21
 
 
-def test_row_addresses_are_checked(path: str) -> None:
-    b = bench(path, ROWS)
+@machines
+def test_sums_beyond_their_field_carry_within_a_pass(path: str, config: NpuConfig) -> None:
+    """What a pass adds up to beyond `row_square_bits` counts in the other sum; two passes do not carry together."""
+    b = bench(path, config)
+    most = (1 << config.row_square_bits) - 1
+    b.pads.lut[:4] = np.full(256, most, "<u4").view(np.uint8).reshape(4, 256)
+    b.run([op("ROW", function=RowFunction.POWER, a=0, prm=3, number=1)])
+    lanes, passes = config.vector_lanes, config.vector_passes
+    squares, total = passes * (lanes * most & most), passes * (lanes * most >> config.row_square_bits)
+    assert tuple(b.pads.norms[3].tolist()) == row_norm(squares, total, 1, 0, False)
+
+
+@machines
+def test_row_addresses_are_checked(path: str, config: NpuConfig) -> None:
+    b = bench(path, config)
     loop = op("VECTOR_LOOP", level=0, count=2, a_stride=1, dst_stride=1, prm_stride=1)
-    last = ROWS.prm_rows - 1
+    last = config.prm_rows - 1
     assert b.fails([loop, op("ROW", function=RowFunction.MAXIMUM, prm=last)]).address == last + 1
-    b.run([loop, op("ROW", function=RowFunction.MAXIMUM, prm=last, dst=ROWS.act_rows, reduce=1)])  # dst is not used
-    assert b.fails([loop, op("ROW", function=RowFunction.EXP, dst=ROWS.act_rows - 1)]).address == ROWS.act_rows
-    assert b.fails([loop, op("ROW", function=RowFunction.EXP_SUM, a=ROWS.act_rows - 1, reduce=1)]).address == 4096
+    b.run([loop, op("ROW", function=RowFunction.MAXIMUM, prm=last, dst=config.act_rows, reduce=1)])  # dst is not used
+    assert b.fails([loop, op("ROW", function=RowFunction.EXP, dst=config.act_rows - 1)]).address == config.act_rows
+    assert b.fails([loop, op("ROW", function=RowFunction.EXP_SUM, a=config.act_rows - 1, reduce=1)]).address == 4096
     kept = op("VECTOR_LOOP", level=0, count=2, b_stride=1)
-    error = b.fails([kept, op("ROW", function=RowFunction.NORM, number=last, prm=ROWS.prm_rows)])
-    assert error.address == ROWS.prm_rows and "PRM" in str(error)
+    error = b.fails([kept, op("ROW", function=RowFunction.NORM, number=last, prm=config.prm_rows)])
+    assert error.address == config.prm_rows and "PRM" in str(error)
     error = b.fails([kept, op("ROW", function=RowFunction.NORM, number=last)])
     assert error.address == last + 1 and "STAT" in str(error)

@@ -112,7 +112,7 @@ def source(only: str | None, passes: int, rows: int = 0) -> Bench:
     return b
 
 
-def of_rows(only: str | None, rows: int) -> Bench:
+def of_rows(only: str | None, rows: int, passes: int = 1) -> Bench:
     """Steps of ROW, among others: NORM with any factor and offset, words of a wide table."""
     b = Bench(only)
     norm, exponential = b.free(1, "norm"), b.free(1, "exponential")
@@ -124,7 +124,7 @@ def of_rows(only: str | None, rows: int) -> Bench:
         "mb": Mux(norm, factor, b.free(signed(24), "mb")),
         "offset": offset,
     }
-    lane = _Lane(b, 1, rows, **{f"control__{name}": value for name, value in lane_control.items()})
+    lane = _Lane(b, passes, rows, **{f"control__{name}": value for name, value in lane_control.items()})
     part = lane.part
     b.assume(implies(norm, part.control.valid & (lane.source != Source.MUL)))
     b.assume(implies(b.past(norm, "in_sum", BIAS_STAGE - SOURCE_STAGE), part.bias == 0))
@@ -146,7 +146,7 @@ def of_rows(only: str | None, rows: int) -> Bench:
         "word",
         implies(exponential, lane.requantizer.acc == part.word),
         "Lane, EXP: the requantiser gets the word of the wide table",
-        Cut("lane.acc"),
+        Cut("lane.requantizes"),
     )
     index = b.past(part.a - part.control.za, "index_before", PRODUCT_STAGE - SOURCE_STAGE)
     b.check(

@@ -16,7 +16,7 @@ from verification.formal.vector import (
     steps_benches,
     wide_benches,
 )
-from verification.formal.vector.steps_benches import PASSES, ROWS, WHOLE, WIDE
+from verification.formal.vector.steps_benches import PASSES, ROW_PASSES, ROWS, WHOLE, WIDE
 
 _REQUANTIZER = (
     Proof("requantizer_convert", requantizer_benches.convert, False, 5),
@@ -38,6 +38,7 @@ _LANES = (
     Proof("lane_source", partial(lane_benches.source, passes=1), False, 10),
     Proof("lane_source_passes", partial(lane_benches.source, passes=2), False, 10),
     Proof("lane_source_row", partial(lane_benches.source, passes=1, rows=26), False, 10),
+    Proof("lane_source_row_passes", partial(lane_benches.source, passes=2, rows=25), False, 10),
     Proof("lane_finish", partial(lane_benches.finish, wide=False), False, 23),
     Proof("lane_finish_wide", partial(lane_benches.finish, wide=True), False, 23),
 )
@@ -45,13 +46,20 @@ _LANES = (
 _MAXIMA = Proof("row_maxima", partial(row_benches.maxima, c=ROWS), True, 4)
 _SUMS = Proof("row_sums", partial(row_benches.sums, c=ROWS), True, 4)
 #: With trees of two registers.
-_MANY = ROWS.with_(name="formal_rows_16", block_in=16)
+_MANY = ROWS.with_(name="formal_rows_16", block_in=16, block_out=16)
+_DIVIDE = Proof("row_divide", partial(row_benches.divide, c=ROWS), True, 2, quick=False)
+_TOLD = Proof("row_told", partial(row_control_benches.control, c=ROWS), False, 25)
+#: With a quarter of the lanes.
+_FEW = _MANY.with_(name="formal_rows_16_passes", vector_passes=4)
 _ROW_UNIT = (
     _MAXIMA,
     on(_MAXIMA, _MANY, "16"),
+    on(_MAXIMA, _FEW, "passes", quick=True),
     _SUMS,
     on(_SUMS, _MANY, "16"),
-    Proof("row_divide", partial(row_benches.divide, c=ROWS), True, 2, quick=False),
+    on(_SUMS, _FEW, "passes", quick=True),
+    _DIVIDE,
+    on(_DIVIDE, _FEW, "passes"),
     Proof("norm_radicand", partial(norm_benches.radicand, c=ROWS), False, 4, quick=False),
     Proof("norm_shifted", partial(norm_benches.shifted, c=ROWS), True, 1),
     Proof("norm_root", partial(norm_benches.root, c=ROWS), True, 1),
@@ -59,7 +67,9 @@ _ROW_UNIT = (
     Proof("norm_offset", partial(norm_benches.offset, c=ROWS), False, 4),
     Proof("norm_stages", partial(norm_benches.stages, c=ROWS), True, WRITE_STAGE + 1, quick=False),
     Proof("lane_row", partial(lane_benches.of_rows, rows=ROWS.row_word_bits), False, 8),
-    Proof("row_told", partial(row_control_benches.control, c=ROWS), False, 25),
+    Proof("lane_row_passes", partial(lane_benches.of_rows, rows=ROW_PASSES.row_word_bits, passes=2), False, 8),
+    _TOLD,
+    on(_TOLD, ROW_PASSES, "passes", quick=True),
 )
 
 _STEPS = (
@@ -67,6 +77,7 @@ _STEPS = (
     Proof("vector_steps_passes", partial(steps_benches.steps, config=PASSES), True, 1),
     Proof("vector_steps_wide", partial(steps_benches.steps, config=WIDE), True, 1),
     Proof("vector_steps_row", partial(steps_benches.steps, config=ROWS), True, 1),
+    Proof("vector_steps_row_passes", partial(steps_benches.steps, config=_FEW), True, 1),
 )
 
 _WHOLE = (
@@ -74,6 +85,7 @@ _WHOLE = (
     # With two passes: four take longer than the depth holds twice.
     Proof("vector_passes", partial(benches.whole, config=PASSES.with_(vector_passes=2)), False, 30, quick=False),
     Proof("vector_row", partial(benches.whole, config=ROWS), False, 28, quick=False),
+    Proof("vector_row_passes", partial(benches.whole, config=ROW_PASSES), False, 30, quick=False),
     Proof("vector_wide", partial(benches.whole, config=WIDE), False, 28, quick=False),
 )
 

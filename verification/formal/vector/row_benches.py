@@ -21,7 +21,7 @@ from tilewright.isa.row_bits import (
     FACTOR_BITS,
     ROOT_BITS,
 )
-from tilewright.isa.timing import ROW_DIVIDE_CYCLES, row_tree_stages
+from tilewright.isa.timing import ROW_DIVIDE_CYCLES, row_scale_cycles, row_tree_stages
 from verification.formal.bench import Bench, implies, registers
 from verification.formal.engine import Cut
 from verification.formal.vector.row_reference import (
@@ -84,8 +84,16 @@ class Load:
         self.b.invariant(implies(self.in_time, (register ^ value) & ((1 << bits) - 1) == 0))
 
 
+def _kept(b: Bench, part: Any, keep: Value, number: str) -> Value:
+    """Returns the bits of the elements that count, of the lanes of the pass that the port `number` names."""
+    c = part.config
+    if c.vector_passes == 1:
+        return keep
+    return keep.word_select(inputs(b, part, number)[number], c.vector_lanes)
+
+
 def maxima(only: str | None, c: NpuConfig) -> Bench:
-    """Vectors of any rows, and MAX at a place the solver chooses."""
+    """Passes of any rows, and MAX at a place the solver chooses."""
     b = Bench(only)
     part = RowUnit(c)
     m = unit(b, part)
@@ -97,12 +105,13 @@ def maxima(only: str | None, c: NpuConfig) -> Bench:
     row, cut = inputs(b, part, "a", "a_cut").values()
     b.m.d.comb += part.keep.eq(keep)
     b.assume((place < c.prm_rows) & (prm < c.prm_rows) & keep[0])
+    counts = _kept(b, part, keep, "a_number")
     stages = 1 + row_tree_stages(c)
     best: Value = C(-128, 8).as_signed()
-    for l in range(c.block_in):
+    for l in range(c.vector_lanes):
         lane = row.word_select(l, 8).as_signed()
         now = Signal.like(lane, name=f"of_lane{l}")
-        b.m.d.comb += now.eq(Mux((keep[l] | ~cut) & (lane > best), lane, best))
+        b.m.d.comb += now.eq(Mux((counts[l] | ~cut) & (lane > best), lane, best))
         best = now
     top = b.past(best, "top", stages)
     so_far, now, kept = (Signal.like(best, name=name) for name in ("so_far", "now", "kept"))
@@ -123,14 +132,14 @@ def maxima(only: str | None, c: NpuConfig) -> Bench:
         "maximum",
         implies(b.past(prm == at, "asked"), part.maximum == b.past(kept, "kept_before")),
         "ROW: MAX of a place is the maximum of the row that named it last, of all vectors since its first"
-        " one, of the lanes that count",
+        " one, of the elements that count",
         Cut("part.tree0", 6),
     )
     return b
 
 
 def sums(only: str | None, c: NpuConfig) -> Bench:
-    """Vectors of any rows, of words with one field or two."""
+    """Passes of any rows, of words with one field or two."""
     b = Bench(only)
     part = RowUnit(c)
     m = unit(b, part)
@@ -139,8 +148,9 @@ def sums(only: str | None, c: NpuConfig) -> Bench:
     b.m.d.comb += part.keep.eq(keep)
     totals = part._sum(m), part._second(m)
     stages, bits = 1 + row_tree_stages(c), c.row_square_bits
-    lanes = [Mux(keep[l] | ~cut, words.word_select(l, c.row_word_bits), 0) for l in range(c.block_in)]
-    vector = Signal(c.row_word_bits + c.block_in.bit_length() - 1, name="vector")
+    counts = _kept(b, part, keep, "words_number")
+    lanes = [Mux(counts[l] | ~cut, words.word_select(l, c.row_word_bits), 0) for l in range(c.vector_lanes)]
+    vector = Signal(c.row_word_bits + c.vector_lanes.bit_length() - 1, name="vector")
     while len(lanes) > 1:  # by pairs, as the part has them: of many lanes the solver cannot tell another order
         lanes = [one + other for one, other in zip(lanes[::2], lanes[1::2])]
     b.m.d.comb += vector.eq(lanes[0])
@@ -151,7 +161,7 @@ def sums(only: str | None, c: NpuConfig) -> Bench:
     b.assume(implies(valid, b.past(C(1), "there", stages) & (some | first)))
     b.state(
         "sum",
-        "ROW: the sum of all words of a row since its first vector, of the lanes that count; where words have two "
+        "ROW: the sum of all words of a row since its first vector, of the elements that count; where words have two "
         "fields, of the first one",
         Cut("part.tree0", 6),
     )
@@ -198,15 +208,28 @@ def divide(only: str | None, c: NpuConfig) -> Bench:
     )
     same = Cat(kept.values()) == Cat(row_now, held["exponent"], held["zeros"])
     b.invariant(implies(row.in_time & of_scale, same))
-    b.check(
+    b.state(
         "scale",
-        part.write.valid == (there & of_scale),
         "ROW: so many cycles after a row of EXP_SUM, and no others, `row_scale` of its sum and of the "
-        "instruction is written to the scale of the row's PRM",
-        Cut("part.zeros_high", 17),
+        "instruction is written to the scale of the row's PRM, word by word",
+        Cut("part.zeros_high", 17 + row_scale_cycles(c)),
     )
-    b.check("scale", implies(part.write.valid, part.write.row == kept["row"]))
-    expected = reference.scale(quotient, kept["exponent"], kept["zeros"])
+    ended, row_of, expected = there & of_scale, kept["row"], reference.scale(quotient, kept["exponent"], kept["zeros"])
+    writes: Value = ended
+    if (words := row_scale_cycles(c)) > 1:
+        since = Signal(range(words + 1), init=words, name="since_ended")
+        b.m.d.sync += since.eq(Mux(ended, 0, Mux(since >= words, words, since + 1)))
+        then = [Signal.like(v, name=f"then{n}") for n, v in enumerate((row_of, expected))]
+        with b.m.If(ended):
+            b.m.d.sync += [then[0].eq(row_of), then[1].eq(expected)]
+        writes, (row_of, expected) = since < words, then
+        b.invariant(held["writes"] == ended)
+        b.invariant((held["writing"] == writes) & (part.write.word == Mux(writes, since, 0)[: len(part.write.word)]))
+        b.invariant(implies(writes, (part.write.row == row_of) & (part.write.scale == expected)))
+        b.invariant(implies(writes & row.in_time, row.since <= since + 1))
+        b.check("scale", implies(writes, part.write.word == since))
+    b.check("scale", part.write.valid == writes)
+    b.check("scale", implies(part.write.valid, part.write.row == row_of))
     b.check("scale", implies(part.write.valid, part.write.scale == expected))
     b.check(
         "factor",

@@ -69,8 +69,11 @@ def control(only: str | None, c: NpuConfig) -> Bench:
         "the last of its row, and of its place, when its maximum is there",
         Cut("vector.row_maximum_5", 12),
     )
+    first, last = steps.first, steps.result
+    if c.vector_passes > 1:
+        first, last = first & steps.first_pass, last & steps.last_pass
     says = Cat(rows.maximum_first, rows.maximum_last, rows.maximum_prm)
-    b.check("maximum", implies(rows.maximum_valid, says == at(Cat(steps.first, steps.result, steps.prm), s, "said")))
+    b.check("maximum", implies(rows.maximum_valid, says == at(Cat(first, last, steps.prm), s, "said")))
     s = sum_stage(c)
     b.check(
         "sums",
@@ -79,10 +82,10 @@ def control(only: str | None, c: NpuConfig) -> Bench:
         Cut("vector.row_moments_8", 14),
     )
     says = Cat(rows.sum_first, rows.two_sums)
-    b.check("sums", implies(rows.sum_valid, says == at(Cat(steps.first, flags["moments"]), s, "sum_said")))
+    b.check("sums", implies(rows.sum_valid, says == at(Cat(first, flags["moments"]), s, "sum_said")))
     for name, function, s in (("norm", "moments", norm_stage(c)), ("divide", "sum", divide_stage(c))):
         asks, place = getattr(rows, name), getattr(rows, "norm_place" if name == "norm" else "divide_prm")
-        b.check("sums", asks == step(s, function, also=steps.result))
+        b.check("sums", asks == step(s, function, also=last))
         b.check("sums", implies(asks, place == at(steps.prm, s, f"{name}_place")))
     b.check(
         "vectors",
@@ -93,6 +96,9 @@ def control(only: str | None, c: NpuConfig) -> Bench:
     )
     b.check("vectors", rows.a_cut == at(steps.result, MAXIMUM_STAGE, "a_cut"))
     b.check("vectors", rows.words_cut == at(steps.result, WORD_STAGE, "words_cut"))
+    if c.vector_passes > 1:
+        b.check("vectors", rows.a_number == at(steps.number, MAXIMUM_STAGE, "a_number"))
+        b.check("vectors", rows.words_number == at(steps.number, WORD_STAGE, "words_number"))
     b.check("vectors", (rows.prm == steps.prm) & (rows.read == steps.b_row))
     wide = part.table.wide == step(PRODUCT_STAGE, "sum", "exp", "moments")
     b.check("vectors", wide & (Cat(part.table.word_index) == Cat(lane.word_index for lane in lanes)))
@@ -117,7 +123,8 @@ def control(only: str | None, c: NpuConfig) -> Bench:
     b.check("norm", Cat(lane.addend for lane in lanes) == addend)
     asks = step(ADDEND_STAGE - 3, "norm")
     asked = part.bias.valid & (part.bias.row == at(steps.prm, ADDEND_STAGE - 3, "channel"))
-    b.check("norm", implies(asks, asked))
+    number = at(steps.number, ADDEND_STAGE - 3, "pass") if c.vector_passes > 1 else 0
+    b.check("norm", implies(asks, asked & (part.bias.number == number)))
     no_bias = at(flags["norm"], BIAS_STAGE, "no_bias")
     b.check("norm", implies(no_bias, Cat(lane.bias for lane in lanes) == 0))
     b.check(
@@ -130,7 +137,7 @@ def control(only: str | None, c: NpuConfig) -> Bench:
     maximum = at(rows.maximum, SOURCE_STAGE - 1, "maximum")
     b.check("exponential", implies(less, control.za == maximum))
     makes_none = flags["maximum"] | flags["sum"] | flags["moments"]
-    writes = b.past(right & b.past(steps.result & ~makes_none, "results"), "writes", RESULT_STAGE - 1)
+    writes = b.past(right & b.past(last & ~makes_none, "results"), "writes", RESULT_STAGE - 1)
     b.check(
         "write",
         part.write.valid == writes,

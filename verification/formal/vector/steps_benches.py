@@ -16,7 +16,13 @@ from tilewright.hw.vector.row_unit import maximum_stage
 from tilewright.hw.vector.steps import ADDRESSES, ROW_FUNCTIONS, VectorSteps
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import BY_NAME, ROW_WRITES, Engine, RowFunction, Source
-from tilewright.isa.timing import ROW_DIVIDE_CYCLES, VECTOR_SIGNAL, row_norm_write, row_scale_write
+from tilewright.isa.timing import (
+    ROW_DIVIDE_CYCLES,
+    VECTOR_SIGNAL,
+    row_norm_write,
+    row_scale_cycles,
+    row_scale_write,
+)
 from verification.formal.bench import Bench, implies, opened, registers
 from verification.formal.engine import Cut
 from verification.formal.machines import SMALL
@@ -29,6 +35,8 @@ PASSES = SMALL.with_(name="formal_passes", vector_passes=4, block_out=8)
 WIDE = WHOLE.with_(name="formal_wide", wide_results=1)
 #: With the instruction of the row unit.
 ROWS = WHOLE.with_(name="formal_rows", row_unit=1, lut_tables=4)
+#: With it and two passes, in each of which PRM gives a word of each of its memories.
+ROW_PASSES = ROWS.with_(name="formal_row_passes", vector_passes=2)
 
 
 def _runs(config: NpuConfig) -> list[str]:
@@ -118,7 +126,7 @@ class _Since:
         b.m.d.sync += self.cycles.eq(Mux(event, 0, Mux(self.over, most, self.cycles + 1)))
 
 
-def _dividing(b: Bench, part: Any, module: Module, now: _Now, config: NpuConfig) -> tuple[Value, Value]:
+def _dividing(b: Bench, part: Any, module: Module, now: _Now, turn: Value, config: NpuConfig) -> tuple[Value, Value]:
     """Returns whether a row would end before the divider is ready, and whether the word may not start yet: ROW waits
     for what is in the pipeline and for STAT, everything waits for NORM."""
     inside = registers(module)
@@ -129,17 +137,23 @@ def _dividing(b: Bench, part: Any, module: Module, now: _Now, config: NpuConfig)
         b.invariant(implies(now.active, flag_right))
     moments, norm = now.runs(RowFunction.MOMENTS, RowFunction.POWER), now.runs(RowFunction.NORM)
     ends = now.makes_row & (moments | now.runs(RowFunction.EXP_SUM))
-    divides = _Since(b, now.step & ends, ROW_DIVIDE_CYCLES - 1, "divides")
+    # The divider is ready when the last pass comes, which follows the first one without a gap.
+    most = ROW_DIVIDE_CYCLES - config.vector_passes
+    divides = _Since(b, now.step & ends, most, "divides")
+    apart = _Since(b, now.step & ends, ROW_DIVIDE_CYCLES - 1, "apart")
+    b.invariant(implies(~apart.over, apart.cycles >= divides.cycles) & implies(divides.over, apart.cycles >= most))
+    b.invariant(implies(now.active & ends & (turn != 0), apart.cycles >= most + turn))
+    b.check("rows", implies(now.step & ends, apart.over))
     norms = _Since(b, now.step & now.makes_row & moments, row_norm_write(config), "norms")
-    b.invariant(inside["divides"] == ROW_DIVIDE_CYCLES - 1 - divides.cycles)
+    b.invariant(inside["divides"] == most - divides.cycles)
     b.invariant(inside["writes"] == row_norm_write(config) - norms.cycles)
     b.invariant(inside["after_norm"] == norm)
-    _kept(b, part, now, norms, config)
+    _kept(b, part, now, norms, turn, config)
     coming = is_instruction(part.control.word, "ROW")
     return ends & ~divides.over, (part.running & (coming | norm)) | (coming & ~norms.over)
 
 
-def _kept(b: Bench, part: Any, now: _Now, norms: _Since, config: NpuConfig) -> None:
+def _kept(b: Bench, part: Any, now: _Now, norms: _Since, turn: Value, config: NpuConfig) -> None:
     """States that values kept by an earlier ROW are there in the cycle in which they are read. It holds if `running` is
     1 until the signals of an instruction are given, as `vector`: `retire` says."""
     moments = now.runs(RowFunction.MOMENTS, RowFunction.POWER)
@@ -163,9 +177,10 @@ def _kept(b: Bench, part: Any, now: _Now, norms: _Since, config: NpuConfig) -> N
         "kept",
         implies(asks & (sums | exp), maxima.over),
         "ROW: what a ROW before has kept (MAX, the scale in PRM, STAT) is there when it is asked for",
-        Cut("steps.writes", 27),
+        Cut("steps.writes", 25 + 2 * config.vector_passes),
     )
-    b.check("kept", implies(asks & exp, scales.cycles + SCALE_STAGE - 2 >= row_scale_write(config)))
+    word = turn // (config.vector_passes // row_scale_cycles(config))  # of a row of PRM
+    b.check("kept", implies(asks & exp, scales.cycles + SCALE_STAGE - 2 >= row_scale_write(config) + word))
     b.check("kept", implies(asks & norm, norms.over))
 
 
@@ -227,7 +242,8 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     refused = reduce(lambda x, y: x | y, (due[name] & ~getattr(part, f"{name}_grant") for name in due))
     busy, waits = C(0), C(0)
     if config.row_unit:
-        busy, waits = _dividing(b, part, module, _Now(active, is_row, source, makes_row, step), config)
+        b.invariant(~(null & is_row))
+        busy, waits = _dividing(b, part, module, _Now(active, is_row, source, makes_row, step), turn, config)
     goes = active & ~fault & ~control.halt & ~refused & ~busy
     works = goes & (has_a | ~alone | (turn != 0))
     with b.m.If(goes):

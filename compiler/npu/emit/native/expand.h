@@ -390,7 +390,7 @@ class Expander {
         const Nest rest = folded(outer_.data(), outer_.size());
         const size_t reductions = nest.size();
         const bool norms = function == TW_ROW_FUNCTION_MOMENTS || function == TW_ROW_FUNCTION_POWER;
-        int64_t cycles = steps(nest) * steps(rest);
+        int64_t cycles = steps(nest) * steps(rest) * machine_.vector_passes;
         if (norms || function == TW_ROW_FUNCTION_EXP_SUM)
             cycles = std::max<int64_t>(cycles, steps(rest) * machine_.row_divide_cycles);
         // What follows waits for the last row that is written.
