@@ -32,6 +32,7 @@ class CompileOptions:
             implies nothing about the board's host: everything the NPU can run stays there.
         clock_mhz: clock of the NPU, by which its time is compared with the host's.
         memory: memory timing that schedules are made for; results do not depend on it.
+        keep_weights: weights stay in WGT from run to run, and only a first run loads them; refused unless all fit.
         small_weights: where the NPU decodes weights, they are coded where that saves bytes; otherwise, where it saves
             time.
         threads: number of threads that share the work of every CPU kernel, 1..64; results are the same for every
@@ -48,6 +49,7 @@ class CompileOptions:
     host: str | None = None
     clock_mhz: float = 100.0
     memory: MemoryTiming = DEFAULT_MEMORY
+    keep_weights: bool = False
     small_weights: bool = False
     threads: int = 1
     print_after: tuple[str, ...] = ()

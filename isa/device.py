@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -157,7 +159,19 @@ _GIVES_BACK = sys.platform == "linux"
 
 
 class TakesLaunches:
-    """A base of devices that turns the arguments of `Device.run` into a `Launch`."""
+    """A base of devices that turns the arguments of `Device.run` into a `Launch`.
+
+    Attributes:
+        launches: runs so far, by which a program knows whether its weights are still in the NPU; None where others may
+            run theirs in between.
+    """
+
+    launches: int | None = 0
+
+    @functools.cached_property
+    def turn(self) -> threading.RLock:
+        """Held while a launch runs, and by whoever looks at `launches` before one."""
+        return threading.RLock()
 
     def run(
         self,
@@ -172,7 +186,11 @@ class TakesLaunches:
     ) -> Counters:
         """See `Device.run`; the options are those of `execute`."""
         launch = Launch(regions, program_region, program_offset, program_length, watchdog, timeout)
-        return self.execute(launch, **options)
+        if self.launches is None:
+            return self.execute(launch, **options)
+        with self.turn:
+            self.launches += 1
+            return self.execute(launch, **options)
 
     def execute(self, launch: Launch, **options: Any) -> Counters:
         """Runs a launch to completion; raises `DeviceError` if the machine stops."""

@@ -31,6 +31,7 @@ from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program_check import (
     check_entries,
     check_host_work,
+    check_later,
     check_layers,
     check_memory,
     check_ranges,
@@ -91,6 +92,7 @@ class Program(Shown):
             program itself has no inputs and outputs.
         tensors: quantised tensors inside.
         steps: the order of work.
+        later: in place of its NPU step, for runs that find the weights in WGT; empty where they do not stay there.
         layers: rows of the reports.
         host_work: machine operations of the CPU steps' kernels, in the order they run; nothing of a run depends on it.
         sections: object code and constants of CPU kernels, by name.
@@ -129,6 +131,7 @@ class Program(Shown):
     states: list[StateInfo] = field(default_factory=list)
     host_work: list[KernelWork] = field(default_factory=list)
     entries: list[EntryPoint] = field(default_factory=list)
+    later: list[NpuStep] = field(default_factory=list)
     compile_seconds: float = 0.0
     signature: str = ""
     trusted: bool = field(default=True, compare=False)
@@ -171,6 +174,16 @@ class Program(Shown):
             self, inputs=found.inputs, outputs=found.outputs, steps=self.steps[first:end], host_work=work, entries=[],
             layers=self.layers[found.first_layer : found.first_layer + found.layer_count], name=f"{self.name}.{name}",
         )  # fmt: skip
+
+    def of_first_run(self) -> Program:
+        """The program without what is for later runs."""
+        end = self.later[0].first * INSTRUCTION_BYTES if self.later else None
+        return replace(self, instructions=self.instructions[:end], later=[])
+
+    def of_later_runs(self) -> Program:
+        """The program with the NPU step of later runs, which it must have, and without rows of the reports."""
+        (later,) = self.later
+        return replace(self, steps=[later if isinstance(s, NpuStep) else s for s in self.steps], layers=[], later=[])
 
     def ops(self) -> list[Op]:
         """The decoded instruction image."""
@@ -225,6 +238,8 @@ class Program(Shown):
         check_ranges(self.input_ranges)
         check_host_work(self.host_work, self.steps)
         check_steps(self.steps, self.instructions, buffers, self.sections, self.host)
+        check_steps(self.later, self.instructions, buffers, self.sections, self.host)
+        check_later(self.later, self.steps)
 
     def _options(self) -> dict[str, Any]:
         """Facts about the compilation for the manifest."""
@@ -250,7 +265,7 @@ class Program(Shown):
                 "compiler", "options", "notes", "compile_seconds",
             )
         }  # fmt: skip
-        rare = ("signature", "states", "entries", "host_work", "metadata")  # left out where there are none
+        rare = ("signature", "states", "entries", "later", "host_work", "metadata")  # left out where there are none
         manifest |= {key: _plain(values[key]) for key in rare if values[key]}
         manifest["config"] = self.config.to_dict()
         manifest["fingerprint"] = self.config.fingerprint
@@ -399,6 +414,7 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
         metadata=convert(dict[str, str], manifest.get("metadata", {}), "metadata"),
         states=convert(list[StateInfo], manifest.get("states", []), "states"),
         entries=convert(list[EntryPoint], manifest.get("entries", []), "entries"),
+        later=convert(list[NpuStep], manifest.get("later", []), "later"),
         host_work=convert(list[KernelWork], manifest.get("host_work", []), "host_work"),
         compile_seconds=typed(float, "compile_seconds"),
         signature=convert(str, manifest.get("signature", ""), "signature"),

@@ -212,6 +212,13 @@ def check_steps(
             raise Unfit(f"{where} needs buffer {missing[0]!r}, which does not exist")
 
 
+def check_later(later: Sequence[NpuStep], steps: Sequence[NpuStep | CpuStep]) -> None:
+    """Checks that NPU steps for later runs, if there are any, are one, as those of a first run. Raises `Unfit`."""
+    runs = sum(isinstance(step, NpuStep) for step in steps)
+    if later and (len(later), runs) != (1, 1):
+        raise Unfit(f"{len(later)} NPU steps for later runs, {runs} for a first one; weights stay where there is one")
+
+
 def check_layers(layers: Sequence[Layer], instructions: bytes) -> None:
     """Checks that rows of the reports name existing instructions. Raises `Unfit`."""
     count = len(instructions) // INSTRUCTION_BYTES

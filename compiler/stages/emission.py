@@ -15,6 +15,7 @@ from tilewright.compiler.npu.bound import LowerBound, lower_bounds
 from tilewright.compiler.npu.coding.coder import WeightCoder
 from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.staying import require_staying
 from tilewright.compiler.npu.schedule.emission import emit_step
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.memory import MemoryMap
@@ -33,6 +34,7 @@ class Emission(Struct):
         image: all instructions, `INSTRUCTION_BYTES` each.
         steps: of the program, in order.
         layers: rows of the reports, in order.
+        later: in place of the NPU step, for runs that find the weights in WGT; empty where they do not stay there.
         coder: what it did to the weights, None where there is no decoder.
         tiles: lines of the tile programs, where they are to be printed.
     """
@@ -40,6 +42,7 @@ class Emission(Struct):
     image: bytes
     steps: list[NpuStep | CpuStep]
     layers: list[Layer]
+    later: list[NpuStep] = field(default_factory=list)
     coder: WeightCoder | None = None
     tiles: list[str] = field(default_factory=list)
 
@@ -56,7 +59,7 @@ class Emission(Struct):
     def verify(self) -> None:
         """Raises `CompileError` unless the NPU steps are slices that cover the image, each with END as its last."""
         at, end = 0, len(self.image) // INSTRUCTION_BYTES
-        for step in self.steps:
+        for step in (*self.steps, *self.later):
             if isinstance(step, NpuStep):
                 if step.first != at or step.count < 1:
                     raise CompileError(f"emission broken: a step starts at instruction {step.first}, not {at}")
@@ -83,6 +86,8 @@ def emit(
     emitter = Emitter(config, memory.arena.size, memory=options.memory)
     if options.prints("tiles"):
         emitter.listing = []
+    if options.keep_weights:
+        emitter.later = bytearray()
     context = Context(config, emitter, memory.constants, memory.device_offsets, plans=schedules.plans)
     context.coder = _coder(config, steps, schedules, memory, options) if config.weight_codes else None
     bounds = layer_bounds(graph, config, steps)
@@ -104,9 +109,26 @@ def emit(
                 for node in step.tasks
                 if not is_conversion(node)
             ]
-    emission = Emission(bytes(emitter.image), ran, rows, context.coder, emitter.listing or [])
+    later = _later(emitter, [step for step in ran if isinstance(step, NpuStep)])
+    emission = Emission(bytes(emitter.image), ran, rows, later, context.coder, emitter.listing or [])
     emission.verify()
     return emission
+
+
+def _later(emitter: Emitter, steps: list[NpuStep]) -> list[NpuStep]:
+    """Appends the instructions of runs that find the weights in WGT, where they stay there; returns the steps of these.
+
+    Raises:
+        CompileError: they do not stay, or there is not one step.
+    """
+    if emitter.later is None:
+        return []
+    if len(steps) != 1:
+        raise CompileError(f"weights stay in WGT if one turn of the NPU runs all layers; this program has {len(steps)}")
+    require_staying(from_bytes(bytes(emitter.image)), emitter.config)
+    first = emitter.length
+    emitter.image += emitter.later
+    return [NpuStep(first, emitter.length - first)]
 
 
 def _coder(

@@ -54,6 +54,7 @@ def package(
         states=[StateInfo(s.name, *(_info(graph, memory, n) for n in (s.begin, s.end))) for s in graph.states],
         tensors=_quantised_tensors(graph, partition, memory, options.keep_all),
         steps=emission.steps,
+        later=emission.later,
         layers=emission.layers,
         sections=_sections(graph, segments, memory),
         compiler=tilewright_version(),

@@ -40,8 +40,8 @@ def compile(
 
     Args:
         model, config, shapes, keep: as for `compile_program`.
-        options: fields of `tilewright.api.options.ProgramOptions`. With keep="all", a host or `print_after` the model
-            must be static. `constants` are no inputs of the result.
+        options: fields of `tilewright.api.options.ProgramOptions`. With keep="all", `keep_weights`, a host or
+            `print_after` the model must be static. `constants` are no inputs of the result.
 
     Raises:
         TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
@@ -50,7 +50,7 @@ def compile(
     try:
         return compile_program(model, config, shapes, keep, chosen)
     except (StagingError, OpenShapeError):
-        if keep != "outputs" or chosen.host or chosen.print_after or is_tflite(model):
+        if keep != "outputs" or chosen.host or chosen.print_after or chosen.keep_weights or is_tflite(model):
             raise
     from tilewright.dynamic.model import DynamicModel  # the importer and onnx: 0.6 s that one program need not wait for
 

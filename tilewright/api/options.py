@@ -21,8 +21,8 @@ class ProgramOptions(CompileOptions):
     """Choices about a compilation from a model to a program, beside the model, the configuration and shapes.
 
     Attributes:
-        keep, effort, cpu_only, threads, print_after: as for `CompileOptions`. Threads and `print_after` are for
-            programs of this machine.
+        keep, effort, cpu_only, keep_weights, threads, print_after: as for `CompileOptions`. Threads and `print_after`
+            are for programs of this machine.
         host: machine the CPU kernels are for ("aarch64-linux", ...; see `tilewright.compiler.cpu.target.HOSTS`), None
             for this one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
         clock_mhz: of the NPU: with a host, light ops run where they are done sooner. None for 100.
@@ -86,9 +86,10 @@ class ProgramOptions(CompileOptions):
         """Raises `UsageError` for what a program with entry points cannot have."""
         if not self.entries:
             return
-        if self.keep != "outputs" or self.host is not None or self.print_after:
+        if self.keep != "outputs" or self.host is not None or self.print_after or self.keep_weights:
             raise UsageError(
-                "entry points are for programs of this machine that keep outputs: no keep, host or print_after"
+                "entry points are for programs of this machine that keep outputs: no keep, host, print_after or "
+                "keep_weights"
             )
         if self.tuning not in (None, "off"):
             raise UsageError("schedules of a log (tuning) are for programs without entry points")

@@ -37,6 +37,7 @@ class Explanation(Attributed, Shown):
         energies: of each row.
         row_events: of each row, as `events`: float64 [rows, events].
         energy_model: that gave them.
+        later_cycles: of a run that finds the weights in the NPU; None where they do not stay there.
         events: of the whole run, as the meter of energy counts them; None has them counted.
     """
 
@@ -50,6 +51,7 @@ class Explanation(Attributed, Shown):
     energy_model: EnergyModel = field(default_factory=lambda: meter().load())
     events: np.ndarray | None = None
     row_events: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    later_cycles: int | None = None
 
     @property
     def name(self) -> str:
@@ -131,6 +133,7 @@ class Explanation(Attributed, Shown):
             "notes": self.program.notes,
             "timing": asdict(self.timing),
             **performance(self.counters, self.bound),
+            **({} if self.later_cycles is None else {"later_cycles": self.later_cycles}),
             **(self.clock.describe(self.cycles) if self.clock else {}),
             "losses": self.losses,
             "energy": describe(self.energy, self.energy_model, self.program.config),
@@ -223,7 +226,11 @@ def explain(program: Program, timing: MemoryTiming | None = None, clock: Clock |
     timing = timing or DEFAULT_MEMORY
     device = CycleDevice(program.config, timing, functional=False)
     counters = run_npu_steps(program, device, trace=True)
-    ops, config = program.ops(), program.config
+    later_cycles = None
+    if program.later:  # memory is laid out as for a first run
+        later = CycleDevice(program.config, timing, functional=False)
+        later_cycles = run_npu_steps(program.of_later_runs(), later).cycles
+    ops, config = program.of_first_run().ops(), program.config
     rows = attribute(ops, program.layers, device.traces, config, program.constants, timing)
     model, per_instruction = meter().load(), meter().per_instruction(ops, config, program.constants)
     events = per_instruction.sum(axis=0)
@@ -231,5 +238,5 @@ def explain(program: Program, timing: MemoryTiming | None = None, clock: Clock |
     of_rows = events_of_rows(rows, per_instruction)
     return Explanation(
         program, timing, counters, rows, list(device.traces), clock_of(config, clock),
-        [model.energy(config, counts) for counts in of_rows], model, events, of_rows,
+        [model.energy(config, counts) for counts in of_rows], model, events, of_rows, later_cycles,
     )  # fmt: skip

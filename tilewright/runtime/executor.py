@@ -7,6 +7,7 @@ kernels work in it directly, elsewhere a step's buffers are copied over and back
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from tilewright.common.allocator import MemoryFull
 from tilewright.common.shown import Shown, listed
 from tilewright.errors import UsageError
 from tilewright.isa.assembler import disassemble_one
-from tilewright.isa.device import Counters, Device, DeviceError, Region
+from tilewright.isa.device import Counters, Device, DeviceError, Region, TakesLaunches
 from tilewright.isa.encoding import DecodeError, decode
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import (
@@ -151,6 +152,7 @@ class Executor:
         self._binding: Binding | None = None
         self._bound_at = 0
         self._ended = False
+        self._weights_at: int | None = None  # launches of the device when the weights were in WGT last
         if states:
             self.set_states(states)
 
@@ -306,10 +308,13 @@ class Executor:
             forcing.after_step(-1)
         counters: list[Counters] = []
         seconds: list[float] = []
+        run_npu: Callable[..., Counters] = self._run_npu
+        if self.program.later and isinstance(self.device, TakesLaunches) and self.device.launches is not None:
+            run_npu = functools.partial(self._run_keeping, self.device)
         for index, step in enumerate(program.steps):
             start = time.perf_counter()
             if isinstance(step, NpuStep):
-                counters.append(self._run_npu(step, watchdog=watchdog, timeout=timeout, **options))
+                counters.append(run_npu(step, watchdog=watchdog, timeout=timeout, **options))
             elif (call := binding.call(step)) is not None:
                 call()
             else:
@@ -330,6 +335,16 @@ class Executor:
             return self.device.run(self.regions, PROGRAM_REGION, offset, step.count, **options)
         except DeviceError as error:
             raise self._located(error, step) from error
+
+    def _run_keeping(self, device: TakesLaunches, step: NpuStep, **options: Any) -> Counters:
+        """Runs the NPU step of a program whose weights stay: that of later runs if nothing ran since the one before."""
+        with device.turn:
+            if device.launches == self._weights_at:
+                (step,) = self.program.later
+            self._weights_at = None
+            counters = self._run_npu(step, **options)
+            self._weights_at = device.launches
+            return counters
 
     def _located(self, error: DeviceError, step: NpuStep) -> DeviceError:
         """Adds to an error the layer and the instruction it happened in, all indices from the program's start."""

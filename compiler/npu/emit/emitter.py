@@ -33,6 +33,8 @@ class Emitter:
         read_bytes, write_bytes: bytes of memory that all loads and stores so far read and write, but for those that are
             counted more than once or were recorded.
         position: operations of this step so far.
+        later: instructions of the steps without their loads of weights, for runs that find them in WGT; None where none
+            are made.
         listing: a list to which complete steps append their tile programs as lines of text; None for no listing.
     """
 
@@ -42,6 +44,7 @@ class Emitter:
         self.config, self.arena_bytes, self.memory = config, arena_bytes, memory
         self.dry = dry
         self.image = bytearray()
+        self.later: bytearray | None = None
         self.read_bytes = self.write_bytes = self.position = 0
         self.listing: list[str] | None = None
         self._marks: list[tuple[int, str]] = []
@@ -108,6 +111,10 @@ class Emitter:
         first = self.length
         tape = self.tape
         image, begins = assembler.assemble(self.machine, tape)
+        if self.later is not None:
+            machine = structs.assembler(self.config, sizes(self.config, self.arena_bytes), self.memory)
+            machine.weights_stay = 1
+            self.later += assembler.assemble(machine, tape)[0]
         if self.listing is not None:
             self.listing += listing.lines(tape.tolist(), self._marks)
         self._marks.clear()

@@ -37,6 +37,7 @@ class Assembler(Struct):
 
     c_name = "tw_assembler"
     c_comments = {
+        "weights_stay": "1 = what would be loaded to WGT of the constants is there",
         "row_bytes": "bytes of a row of each scratchpad",
         "overhead": "cycles between two runs of an engine",
         "row_writes": "functions of ROW that write, a bit by function",
@@ -51,6 +52,7 @@ class Assembler(Struct):
         *((name, c_uint32) for name in _CONFIG),
         ("arena_region", c_uint32),
         ("constant_region", c_uint32),
+        ("weights_stay", c_uint32),
         ("row_bytes", c_uint32 * len(Memory)),
         ("overhead", c_uint32),
         ("row_divide_cycles", c_uint32),

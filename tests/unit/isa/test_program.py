@@ -201,3 +201,19 @@ def test_types_of_small_numbers() -> None:
         info = TensorInfo("x", (4,), dtype, "")
         program_check.check_tensor(info, {})
         assert dtype_of(info).itemsize == size and dtype_of(info).name == dtype
+
+
+def test_steps_of_later_runs() -> None:
+    """The file keeps the one step of later runs, which replaces the NPU step."""
+    program = example()
+    program.instructions += to_bytes([op("END")])
+    program.later = [NpuStep(2, 1)]
+    again = Program.from_bytes(program.to_bytes())
+    assert again == program and again.of_later_runs().steps == [NpuStep(2, 1), program.steps[1]]
+    assert again.of_first_run() == example()
+    again.later *= 2
+    with pytest.raises(program_check.Unfit, match="2 NPU steps for later runs, 1 for a first one"):
+        again.check()
+    again.later = [NpuStep(0, 1)]
+    with pytest.raises(program_check.Unfit, match="does not end with END"):
+        again.check()

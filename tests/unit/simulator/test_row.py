@@ -94,7 +94,7 @@ def test_row_layer_norm(path: str, config: NpuConfig) -> None:
 
 @machines
 def test_sums_beyond_their_field_carry_within_a_pass(path: str, config: NpuConfig) -> None:
-    """What a pass adds up to beyond `row_square_bits` counts in the other sum; two passes do not carry together."""
+    """A pass that adds up to more than `row_square_bits` adds to the other sum; two passes do not carry together."""
     b = bench(path, config)
     most = (1 << config.row_square_bits) - 1
     b.pads.lut[:4] = np.full(256, most, "<u4").view(np.uint8).reshape(4, 256)

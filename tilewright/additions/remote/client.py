@@ -137,6 +137,7 @@ class RemoteDevice(TakesLaunches):
         RemoteError: no server there, or it refuses the token. ConfigMismatchError: it has another configuration.
     """
 
+    launches = None  # other clients run theirs
     #: Several programs stay in memory side by side.
     keeps_programs = True
 

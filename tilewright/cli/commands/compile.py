@@ -46,6 +46,9 @@ class PrintAfter(click.Option):
 @arguments.clock_option
 @click.option("--cpu-only", is_flag=True, help="Leave the NPU out.")
 @click.option(
+    "--keep-weights", is_flag=True, help="Weights stay in the NPU from run to run; refused unless all of them fit."
+)
+@click.option(
     "--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="That share every CPU kernel's work."
 )
 @click.option("--print-after", cls=PrintAfter, multiple=True, metavar="PASS")

@@ -229,6 +229,8 @@ def summary(found: Explanation) -> list[str]:
         f"peak {peak} MAC and {bus} B per cycle; memory latency {found.timing.read_latency}, "
         f"a beat every {found.timing.read_interval:g}",
     ]
+    if found.later_cycles is not None:
+        lines.append(f"{found.later_cycles:,} cycles in later runs, which find the weights in the NPU")
     lost = sorted(((n, key) for key, n in found.losses.items() if n), reverse=True)
     if lost:
         parts = ", ".join(f"{key} {n:,} ({_percent(n, found.cycles)})" for n, key in lost)

@@ -108,6 +108,11 @@ class Expander {
         work[engine] += int64_t(std::ceil(double(beats) * interval)) + starts;
     }
 
+    // Whether a load is left out, as of weights that a run before left in WGT.
+    bool stays(int64_t region, int target) const {
+        return machine_.weights_stay && target == TW_MEMORY_WGT && region == machine_.constant_region;
+    }
+
     void load(Tape &tape) {
         const int64_t region = tape.next(), offset = tape.next(), target = tape.next(), row = tape.next();
         const int64_t count = tape.next();
@@ -119,6 +124,7 @@ class Expander {
     }
 
     void load_box(int64_t region, int64_t offset, int target, int64_t row, int64_t count, Level y, Level z, Pad pad) {
+        if (stays(region, target)) return;
         const int64_t row_bytes = machine_.row_bytes[target];
         if (!pad.any()) {
             join_levels(count, y, z, row_bytes);
@@ -148,6 +154,7 @@ class Expander {
     void load_coded(Tape &tape) {
         const int64_t region = tape.next(), offset = tape.next(), mode = tape.next(), row = tape.next();
         const int64_t count = tape.next(), beats = tape.next();
+        if (stays(region, TW_MEMORY_WGT)) return;
         count_bus(TW_ENGINE_LOAD, beats * machine_.bus_bytes, 1);
         if (counts_only_) return;
         tw_word word = instruction(TW_OP_LOAD_CODED);

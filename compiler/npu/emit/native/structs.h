@@ -20,6 +20,7 @@ typedef struct {
     uint32_t semaphores;
     uint32_t arena_region;
     uint32_t constant_region;
+    uint32_t weights_stay; /* 1 = what would be loaded to WGT of the constants is there */
     uint32_t row_bytes[4]; /* bytes of a row of each scratchpad */
     uint32_t overhead; /* cycles between two runs of an engine */
     uint32_t row_divide_cycles;
