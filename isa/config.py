@@ -426,6 +426,13 @@ PRESETS: dict[str, NpuConfig] = {
             name="large", block_in=32, block_out=32, act_rows=8192, wgt_tiles=256, acc_rows=1024, axi_data_bits=128,
             row_unit=1,
         ),
+        NpuConfig(
+            name="double", block_out=32, window_delay=16, vector_passes=2, axi_data_bits=128, row_unit=1,
+        ),
+        NpuConfig(
+            name="quad", block_in=32, block_out=32, act_rows=8192, wgt_tiles=256, acc_rows=1024, vector_passes=2,
+            axi_data_bits=128, row_unit=1,
+        ),
     )
 }  # fmt: skip
 

@@ -25,7 +25,7 @@ SHAPES = {
     },
 }  # fmt: skip
 #: Presets with more of the same than others.
-LARGE = ("pynq", "small", "wide", "base", "large")
+LARGE = ("pynq", "small", "wide", "base", "large", "double", "quad")
 
 
 @pytest.mark.slow

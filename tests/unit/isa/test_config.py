@@ -15,15 +15,16 @@ BASE = preset("base")
 
 
 def test_presets() -> None:
-    assert list(PRESETS) == ["nano", "tiny", "pynq", "small", "wide", "base", "large"]
+    assert list(PRESETS) == ["nano", "tiny", "pynq", "small", "wide", "base", "large", "double", "quad"]
     assert all(PRESETS[name].name == name for name in PRESETS)
     assert (
         NpuConfig(name="base", window_delay=16, row_unit=1) == BASE
         and BASE.macs_per_cycle == 256
         and BASE.bus_bytes == 8
     )
-    assert len({c.fingerprint for c in PRESETS.values()}) == 7
-    with pytest.raises(ConfigError, match="unknown preset 'huge'; presets: nano, tiny, pynq, small, wide, base, large"):
+    assert len({c.fingerprint for c in PRESETS.values()}) == 9
+    known = "nano, tiny, pynq, small, wide, base, large, double, quad"
+    with pytest.raises(ConfigError, match=f"unknown preset 'huge'; presets: {known}"):
         preset("huge")
 
 
@@ -135,6 +136,8 @@ def test_presets_keep_their_fingerprints() -> None:
         "wide": "8199aea07f45d52c",
         "base": "f9c2a963a6ec44ab",
         "large": "d1a73dbaaa2bc4f4",
+        "double": "f6aab0728d67f7be",
+        "quad": "1eb9ed2c403f3491",
     }
 
 

@@ -100,7 +100,10 @@ class TestCompile:
             (["{model}", "-o", "{tmp}"], "is a directory"),
             (["{tmp}", "-o", "x.twp"], "is a directory"),
             (["{program}", "-o", "x.twp"], "is a compiled program"),
-            (["{model}", "-o", "x.twp", "--config", "nope"], "presets: nano, tiny, pynq, small, wide, base, large"),
+            (
+                ["{model}", "-o", "x.twp", "--config", "nope"],
+                "presets: nano, tiny, pynq, small, wide, base, large, double, quad",
+            ),
             (["{model}", "-o", "x.twp", "--shape", "x"], "must be a name and sizes"),
             (["{model}", "-o", "x.twp", "--shape", "x=1,b"], "must be a name and sizes"),
             (["{model}", "-o", "x.twp", "--shape", "x=1", "--shape", "x=1"], "given twice"),

@@ -20,7 +20,7 @@ from tilewright.simulator.functional import FunctionalDevice
 
 BASE = PRESETS["base"]
 #: The presets, and a machine whose rows of accumulators hold two blocks of channels.
-MACHINES = {**PRESETS, "double": BASE.with_(name="double", block_in=8, block_out=16, act_rows=16384)}
+MACHINES = {**PRESETS, "tall": BASE.with_(name="tall", block_in=8, block_out=16, act_rows=16384)}
 
 
 class Zero(Net):
@@ -50,7 +50,7 @@ def test_int8_parts() -> None:
 @pytest.mark.parametrize("zeros", [(-128,), (127, -128), (1, 17, -6), (0, 5), (64, -100, 96)])
 @pytest.mark.parametrize(
     ("config", "exchanged"),
-    [("base", False), ("base", True), ("tiny", False), ("small", True), ("wide", True), ("double", False)],
+    [("base", False), ("base", True), ("tiny", False), ("small", True), ("wide", True), ("tall", False)],
 )
 def test_biases_at_the_ends_of_their_range(
     config: str, exchanged: bool, zeros: tuple[int, ...], keep: Literal["outputs", "all"]
