@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from tilewright.cli.blas_threads import one_thread
 from tilewright.cli.printed import Printed, open_standard_streams, printed
 from tilewright.common import interrupts
 from tilewright.common.errors import TilewrightError
@@ -66,8 +67,10 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
-        with interrupts.end_at_once():
-            command = load(self._lazy[cmd_name].place)
+        place = self._lazy[cmd_name].place
+        core = place.startswith("tilewright.cli.")  # additions such as `quantize` multiply large matrices
+        with interrupts.end_at_once(), one_thread() if core else contextlib.nullcontext():
+            command = load(place)
         assert isinstance(command, click.Command)
         return command
 
