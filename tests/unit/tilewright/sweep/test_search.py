@@ -129,7 +129,7 @@ def test_a_sampler_without_its_package_is_one_line(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_command_without_that_package_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing and how to get it, before any point is looked at."""
+    """The line names the package and how to get it, before any point is looked at."""
     monkeypatch.setattr("tilewright.sweep.search.find_spec", lambda name: None)
     text = 'axes = { block_in = [4, 8] }\nsearch = { method = "pareto", sampler = "gp" }\n'
     (tmp_path / "space.toml").write_text(text)
