@@ -108,7 +108,7 @@ def _powers(network: Network, recipe: Recipe) -> dict[str, list[Layer]]:
 
 
 def _logarithms(network: Network, recipe: Recipe) -> dict[str, list[Layer]]:
-    """Returns the layers from the inputs on to each logarithm, by the name of its layer."""
+    """Returns the layers from the inputs on to each logarithm, by the tensor that it reads."""
     chosen, most = quantised_layers(network, recipe), _FRONT * times.all_macs(network)
     found: dict[str, list[Layer]] = {}
     for layer in network.layers:
