@@ -142,7 +142,8 @@ class _Search:
         """The best of the ways to find ranges."""
         best: Measured | None = None
         methods = [self.wanted.ranges] if self.wanted.ranges else ["minmax", "mse"]
-        for method, found in ranges.find_all(recipe.model, self.samples, methods, self.progress).items():
+        room = self.wanted.ranges is None
+        for method, found in ranges.find_all(recipe.model, self.samples, methods, self.progress, room).items():
             measured = self._measure(f"{name}{method}", replace(recipe, ranges=found))
             best = measured if best is None else measured.better(best)
         assert best is not None

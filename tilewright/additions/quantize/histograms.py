@@ -17,12 +17,14 @@ class Histogram:
     Attributes:
         counts: float32[2 * HALF], exact up to 2^24; bin i holds the values in [i - HALF, i - HALF + 1) * width.
         low, high: exact extremes; 0 before any value was seen.
+        extremes: (low, high) of each array that was added.
     """
 
     def __init__(self) -> None:
         self.counts = np.zeros(2 * HALF, np.float32)
         self.width = 0.0
         self.low = self.high = 0.0
+        self.extremes: list[tuple[float, float]] = []
         self._empty = True
 
     def add(self, value: np.ndarray) -> None:
@@ -38,12 +40,18 @@ class Histogram:
             low, high = float(flat.min()), float(flat.max())
         self.low, self.high = (low, high) if self._empty else (min(self.low, low), max(self.high, high))
         self._empty = False
+        self.extremes.append((low, high))
         self._widen(max(-low, high))
         if self.width:
             step = -(-flat.size // MOST) | 1  # odd, so that it does not fall in with the width of a picture
             part = flat[::step] if step > 1 else flat
             index = np.floor(part * (1 / self.width)).astype(np.int64) + HALF
             self.counts += np.bincount(np.clip(index, 0, 2 * HALF - 1), minlength=2 * HALF)
+
+    @property
+    def seen(self) -> float:
+        """How many values were counted."""
+        return float(self.counts.sum(dtype=np.float64))
 
     @property
     def centres(self) -> np.ndarray:

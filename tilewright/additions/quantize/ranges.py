@@ -7,6 +7,9 @@
 
 The error of `mse` is that of the value's use: where all that reads a tensor is a function of it alone, such as
 x * sigmoid(x), the errors are those of the function's result. So the range need not hold what a Relu makes 0.
+
+The extremes of few values are not those of the next: where fewer than `FEW` were seen, and their use is not known, a
+range may have room beyond them.
 """
 
 from __future__ import annotations
@@ -29,6 +32,12 @@ METHODS = ("mse", "minmax", "percentile", "entropy")
 
 STEPS = 255
 """Steps of an 8-bit quantisation."""
+
+FEW = 10_000
+"""Values of a tensor from which on its range is what was seen."""
+
+_BOUNDED = {"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Clip", "Erf", "Cos", "Sin"}
+"""Functions that reach no further than what was seen, or than their bounds."""
 
 PERCENTILE = 99.99
 _SEARCH = ((1.0, 65), (0.125, 17), (0.015, 9))
@@ -53,9 +62,14 @@ def find(
 
 
 def find_all(
-    model: onnx.ModelProto, samples: Samples, methods: Sequence[str], progress: Progress | None = None
-) -> dict[str, dict[str, Range]]:
-    """The ranges of `find` by several methods, from one look at the samples."""
+    model: onnx.ModelProto, samples: Samples, methods: Sequence[str], progress: Progress | None = None,
+    room: bool = False,
+) -> dict[str, dict[str, Range]]:  # fmt: skip
+    """The ranges of `find` by several methods, from one look at the samples.
+
+    Args:
+        room: of few values, whose use is not known, take the extremes and room beyond them.
+    """
     for method in methods:
         if method not in METHODS:
             raise UsageError(f"ranges are found by {', '.join(METHODS)}, not {method!r}")
@@ -64,11 +78,15 @@ def find_all(
     seen = histograms(model, samples, progress, masks)
     rules = {"minmax": extremes, "percentile": percentile, "entropy": least_divergence}
     found = {}
+    uses = {name: _use(network, name) for name in seen}
+    rare = [name for name, h in seen.items() if room and 0 < h.seen < FEW and uses[name] is None]
+    few = {name: _with_room(network, name, seen[name]) for name in rare}
     for method in methods:
         if method == "mse":
-            ranges = {name: least_error(h, _use(network, name)) for name, h in seen.items()}
+            ranges = {name: least_error(h, uses[name]) for name, h in seen.items() if name not in few}
         else:
             ranges = {name: rules[method](h) for name, h in seen.items()}
+        ranges |= few
         masks.widen(ranges)
         found[method] = ranges
     return found
@@ -105,6 +123,23 @@ def histograms(
 
 def extremes(histogram: Histogram) -> Range:
     return Range(histogram.low, histogram.high)
+
+
+def _with_room(network: Network, name: str, histogram: Histogram) -> Range:
+    """The extremes of few values, and room beyond them on each side of 0 that has any.
+
+    The extremes of one more sample lie beyond all of S once in S + 1 times, by b in the mean, 0.4 deviations of the
+    samples' extremes if these are normal. With n values in all, room r loses 2 b^2 exp(-r / b) / n there and
+    (R + r)^2 / (12 * 255^2) by the steps, least for r = b log(12 * 255^2 b / (n R)).
+    """
+    maker = network.layer_of.get(name)
+    low, high = histogram.low, histogram.high
+    span = max(high, 0.0) - min(low, 0.0)
+    if span <= 0 or (maker is not None and maker.nodes[-1].op_type in _BOUNDED):
+        return extremes(histogram)
+    beyond = 0.4 * np.std(histogram.extremes, axis=0)
+    room = beyond * np.log(np.maximum(12 * STEPS**2 * beyond / (histogram.seen * span), 1.0))
+    return Range(low - float(room[0]) if low < 0 else low, high + float(room[1]) if high > 0 else high)
 
 
 def percentile(histogram: Histogram, percent: float = PERCENTILE) -> Range:

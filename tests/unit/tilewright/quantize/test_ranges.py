@@ -96,3 +96,24 @@ def test_error_behind_a_function(last: str, least: float) -> None:
 def test_unknown_method() -> None:
     with pytest.raises(UsageError, match="found by mse, minmax, percentile, entropy, not 'mean'"):
         ranges.find(network("Sigmoid"), Samples(), "mean")
+
+
+def test_few_values_have_room() -> None:
+    """The next samples of a normal tensor: with the extremes of 9 rows of 8 as its range they lose more than the
+    steps. Bounded functions, zeros at an end and tensors of many values have no room, nor has what the user asks for.
+    """
+    random = np.random.default_rng(5)
+    rows = [random.normal(size=(1, 8)).astype(np.float32) for _ in range(9)]
+    given, samples = np.concatenate(rows), Samples({"x": row} for row in rows)
+    seen = Range(float(given.min()), float(given.max()))
+    found = ranges.find_all(network("Tanh"), samples, ["minmax", "mse"], room=True)
+    x = found["minmax"]["x"]
+    assert seen.high * 1.2 < x.high < seen.high * 2 and seen.low * 2 < x.low < seen.low * 1.2
+    assert found["mse"]["x"] == x and found["minmax"]["b"].high <= 1
+    later = random.normal(size=20_000)
+    assert error(later, x) < error(later, seen) / 4
+    assert ranges.find(network("Tanh"), samples, "minmax")["x"] == seen
+    assert ranges.find_all(network("Relu"), samples, ["minmax"], room=True)["minmax"]["b"].low == 0.0
+    many = [random.normal(size=(200, 8)).astype(np.float32) for _ in range(9)]
+    wide = ranges.find_all(network("Relu"), Samples({"x": row} for row in many), ["minmax"], room=True)
+    assert wide["minmax"]["x"].high == np.concatenate(many).max()
