@@ -50,7 +50,7 @@ class Histogram:
 
     @property
     def seen(self) -> float:
-        """How many values were counted."""
+        """The number of values counted."""
         return float(self.counts.sum(dtype=np.float64))
 
     @property
