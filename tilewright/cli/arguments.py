@@ -73,7 +73,7 @@ class FloatRange(click.FloatRange):
 
 
 def completes(names: Iterable[str], files: bool = False) -> Callable[..., list[CompletionItem]]:
-    """Returns a function that completes a word in a shell: by the names that begin like it, else, if wanted, by
+    """Returns a function that completes a word in a shell: by names that begin like it, else, if wanted, by
     files."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -124,7 +124,7 @@ class Metrics:
         return found
 
     def floors(self, point: Point, values: dict[str, float], rows: dict[str, dict[str, Any]]) -> dict[str, float]:
-        """Returns the figures of `speeds` and the least energies, from the least `cycles` and `dram_bytes` of each network.
+        """Returns the figures of `speeds` and the least energies, by the least `cycles` and `dram_bytes` of networks.
 
         A run pays the clock in every cycle and a beat of the bus, with the memory behind it, for every bus word; that
         its engines work is left out, so no run takes less.
