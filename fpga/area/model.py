@@ -20,12 +20,11 @@ from tilewright.isa.instructions import Engine, queue_of
 from tilewright.isa.timing import TABLE_WORD_BYTES
 
 COUNTS = ("lut", "ff", "dsp", "bram")
+#: Products of arrays that are fitted first, and the term of what each further one costs more, which is fitted to larger
+#: arrays alone: they take more than the small ones promise, and do not move the estimates of those.
+SMALL_ARRAY = 256
+BEYOND = "products beyond 256"
 _ENGINES = [e for e in Engine if e != Engine.FETCH]
-#: The decoder of coded weights, counted alone with 16 and 32 lanes for ECP5: its fixed part, and the part of each lane.
-_DECODER = {"lut": (912.0, 85.0), "ff": (373.0, 60.0), "dsp": (0.0, 1.0), "bram": (0.0, 1.0)}
-
-#: Resources that VECTOR_WIDE adds to a lane of VECTOR, counted on `tiny`, which has one, for ECP5.
-_WIDE_LANE = {"lut": 943.0, "ff": 915.0, "dsp": 4.0, "bram": 0.0}
 
 
 def calibration_file(family: str) -> Path:
@@ -35,21 +34,16 @@ def calibration_file(family: str) -> Path:
 
 def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
     """Resources that need no calibration: memories with countable cells (instruction queues too), less a queue head's
-    register for every engine without a queue; decoder of coded weights; VECTOR_WIDE.
+    register for every engine without a queue.
     """
     queues = _queues(config)
     entry = INSTRUCTION_BITS + pc_bits(config)  # of a queue
-    cells = {
+    return {
         "lut": float(scratchpad_memories(config, family).lut_cells * lut_cell(family).luts),
         "ff": float((queues - len(_ENGINES)) * entry),
         "dsp": 0.0,
         "bram": float(queues * place(entry, config.queue_depth, family, blocks=True).blocks),
     }
-    if config.weight_codes:
-        cells |= {name: cells[name] + once + lane * config.weight_codes for name, (once, lane) in _DECODER.items()}
-    if config.wide_results:
-        cells |= {name: cells[name] + lane * config.vector_lanes for name, lane in _WIDE_LANE.items()}
-    return cells
 
 
 def _queues(config: NpuConfig) -> int:
@@ -64,11 +58,17 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "lanes of VECTOR": float(c.vector_lanes),
         "outputs of the array": float(c.block_out),
         "products": float(c.macs_per_cycle),
+        BEYOND: float(max(0, c.macs_per_cycle - SMALL_ARRAY)),
         "semaphores": float(c.semaphores),
         # A level has a count, and a stride per address: three in GEMM, four in VECTOR.
         "fields of loop levels": 4.0 * c.gemm_loops + 5.0 * c.vector_loops,
         "bytes of the bus": float(c.bus_bytes),
         "address bits": float(c.axi_address_bits),
+    }
+    options = {
+        "decoder of weights": float(c.weight_codes > 0),
+        "codes decoded in a cycle": float(c.weight_codes),
+        "lanes with wide results": float(c.vector_lanes * c.wide_results),
     }
     lut = logic | {
         # STORE reads as many rows as a beat holds.
@@ -80,15 +80,17 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "multiplexers of memories": float(scratchpad_memories(c, family).mux_bits),
         "lanes of the row unit": float(c.vector_lanes * c.row_unit),
     }
+    ff = logic | {
+        "window": float(c.block_in * c.block_in * c.depthwise),
+        "lanes of the row unit": float(c.vector_lanes * c.row_unit),
+    }
+    dsp = {name: logic[name] for name in ("products", "lanes of VECTOR")} | {"row unit": float(c.row_unit)}
+    codes = {"codes decoded in a cycle": options["codes decoded in a cycle"]}
     return {
-        "lut": lut,
-        "ff": logic
-        | {
-            "window": float(c.block_in * c.block_in * c.depthwise),
-            "lanes of the row unit": float(c.vector_lanes * c.row_unit),
-        },
-        "dsp": {"products": logic["products"], "lanes of VECTOR": logic["lanes of VECTOR"]},
-        "bram": {"fixed": 1.0, "scratchpads": float(scratchpad_memories(c, family).blocks)},
+        "lut": lut | options,
+        "ff": ff | options,
+        "dsp": dsp | codes | {"lanes with wide results": options["lanes with wide results"]},
+        "bram": {"fixed": 1.0, "scratchpads": float(scratchpad_memories(c, family).blocks)} | codes,
     }
 
 
@@ -100,13 +102,13 @@ _SIZES = (
 
 
 def outside(config: NpuConfig, designs: Iterable[tuple[NpuConfig, str]], names: Iterable[str]) -> list[str]:
-    """The sizes of a configuration that are smaller or larger than those of all calibrated machines."""
+    """The sizes of a configuration that no calibrated machine reaches, as "name value (least..most)" of these."""
     machines = [machine for machine, _ in designs]
     found = []
     for name in names:
         known = [getattr(machine, name) for machine in machines]
         if known and not min(known) <= getattr(config, name) <= max(known):
-            found.append(f"{name} {getattr(config, name)}")
+            found.append(f"{name} {getattr(config, name)} ({min(known)}..{max(known)})")
     return found
 
 
@@ -131,7 +133,7 @@ class AreaModel:
         return designs.changed(self.designs)
 
     def beyond(self, config: NpuConfig) -> list[str]:
-        """The sizes of a configuration outside the range of the calibrated machines, as "name value"."""
+        """The sizes of a configuration outside the range of the calibrated machines, as "name value (least..most)"."""
         return outside(config, self.designs, _SIZES)
 
     def estimate(self, config: NpuConfig) -> Resources:

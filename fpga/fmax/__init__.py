@@ -3,8 +3,9 @@
     python -m tilewright.fpga.fmax base                    print the estimate
 
 The terms are in `tilewright.fpga.fmax.model`. Their coefficients, none negative, are fitted to the placements in
-`fpga/fmax/FAMILY.json`, which also holds the error on points that were not used. `python -m calibration.fmax` in a
-checkout places and fits anew.
+`fpga/fmax/FAMILY.json`, which also holds the error on points that were not used. A family that cannot be placed in
+minutes has the delays of another one, times what its bitstreams say. `python -m calibration.fmax` in a checkout
+measures and fits anew.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ def load(family: str) -> FmaxModel:
     except OSError:
         known = ", ".join(calibrated()) or "none"
         raise FpgaError(f"no model of the clock for {family!r}; there are {known}") from None
+    whose = load(stored["delays_of"]) if "delays_of" in stored else None
     return FmaxModel(
-        area=area.load(family),
-        coefficients=stored["coefficients"],
+        area=area.load(family) if whose is None else whose.area,
+        coefficients=stored["coefficients"] if whose is None else whose.coefficients,
         routed=stored["routed"],
         error=stored["error"],
         designs=stamped(stored["points"]),
+        family=family,
     )

@@ -36,18 +36,32 @@ class FmaxModel:
     """Coefficients of one family.
 
     Attributes:
-        area: model of the same family.
+        area: model of the family whose placements the coefficients are fitted to.
         coefficients: ns per term, of the period that nextpnr estimates after placement.
         routed: clock after routing over that estimate.
-        error: the largest relative error on the placements held back from the fit.
+        error: the largest relative error on what was held back from the fit: placements, or bitstreams of a family that
+            has the delays of another one; None where nothing was.
         designs: the machines it was calibrated and judged on, each with the digest of its design then.
+        family: that it is for.
     """
 
     area: AreaModel
     coefficients: dict[str, float]
     routed: float
-    error: float
+    error: float | None
     designs: tuple[tuple[NpuConfig, str], ...] = ()
+    family: str = "ecp5"
+
+    @property
+    def evidence(self) -> str:
+        """The stated error, and whose delays it has, for people."""
+        said = "nothing was held back, so its error is not known"
+        if self.error is not None:
+            said = f"largest error on held-back points: {self.error:.1%}"
+        if self.family == self.area.family:
+            return said
+        count = len(self.designs)
+        return f"delays of {self.area.family} by {count} bitstream{'s' * (count != 1)} of {self.family}; {said}"
 
     @property
     def changed(self) -> list[str] | None:
@@ -55,7 +69,7 @@ class FmaxModel:
         return designs.changed(self.designs)
 
     def beyond(self, config: NpuConfig) -> list[str]:
-        """The sizes of a configuration outside the range of the placed machines, as "name value"."""
+        """The sizes of a configuration outside the range of the measured machines, as "name value (least..most)"."""
         return outside(config, self.designs, ("macs_per_cycle", "vector_lanes", "axi_data_bits"))
 
     def placed_mhz(self, config: NpuConfig) -> float:

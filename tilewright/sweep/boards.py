@@ -1,4 +1,4 @@
-"""Spaces over single boards: `board = NAME`, and a table `[boards.NAME]` over the rest of the space."""
+"""Spaces over boards: `board = NAME` or a list, and a table `[boards.NAME]` over the rest of the space."""
 
 from __future__ import annotations
 
@@ -19,14 +19,25 @@ CAPACITY = ("board_lut", "board_ff", "board_dsp", "board_bram")
 KEYS = ("base", "family", "clock_mhz", "constraints", "axes", "memory")
 
 
+def named_boards(table: dict[str, Any]) -> list[str]:
+    """The boards that a space names, `board = NAME` or `board = [NAME, ...]`. Raises `SpaceError` for anything else."""
+    named = table.get("board", [])
+    found = named if isinstance(named, list) else [named]
+    for name in found:
+        family_of(name)
+    if len(set(found)) < len(found) or (not found and "board" in table):
+        raise SpaceError(f"board must be a board, or a list of different ones, not {named!r}")
+    return found
+
+
 def choose_board(table: dict[str, Any], board: str | None) -> dict[str, Any]:
-    """The space for one board: `board`, else the one that the space names; as it is where there is none.
+    """The space for one board: `board`, else the first that the space names; as it is where there is none.
 
     Raises:
         SpaceError: an unknown board or key.
     """
     tables = table.get("boards", {})
-    name = table.get("board") if board is None else board
+    name = next(iter(named_boards(table)), None) if board is None else board
     if not isinstance(tables, dict) or not all(isinstance(own, dict) for own in tables.values()):
         raise SpaceError(f"boards must be tables [boards.NAME], not {tables!r}")
     for one, own in tables.items():

@@ -17,7 +17,7 @@ from tilewright.sweep.metrics import Metrics
 from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Progress
-from tilewright.sweep.rungs import RUNGS
+from tilewright.sweep.rungs import MARGINS, RUNGS
 from tilewright.sweep.search import Assignment, Evaluation, Sketch, planned
 from tilewright.sweep.space import Point, Space
 from tilewright.sweep.worker import sources_digest
@@ -69,7 +69,8 @@ class Sweep:
                 found.append(Task("cycles", key_of("cycles", *parts), job | {"kind": "cycles"}, row))
             else:
                 kind = {"kind": "rung", "rung": rung}
-                found.append(Task("rung", key_of(rung, *parts), job | kind, row | {"rung": rung}))
+                margins = () if rung == RUNGS[0] else MARGINS
+                found.append(Task("rung", key_of(rung, *margins, *parts), job | kind, row | {"rung": rung}))
         if rung == FULL and self.tool in ("yosys", "nextpnr"):
             fingerprint = point.config.fingerprint
             key = key_of("synthesis", fingerprint, self.tool, self.space.family, self.area_sources)

@@ -27,7 +27,8 @@ prune = true                         # leave out points that lose to others befo
 minimise = ["microseconds", "lut"]
 weights = { resnet8 = 2.0 }          # of networks; 1 by default
 
-`board = NAME` takes the family from a board, and `[boards.NAME]` changes the space for it: see `boards`.
+`board = NAME` takes the family from a board, and `[boards.NAME]` changes the space for it: see `boards`. A list of
+boards makes a space of each.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from tilewright.fpga import fmax
 from tilewright.isa.config import ConfigError, NpuConfig
 from tilewright.isa.timing import MemoryTiming
 from tilewright.sweep.axes import CONFIG_FIELDS, MEMORY_FIELDS, Axis, parse_axes, refuse_unknown, whole
-from tilewright.sweep.boards import CAPACITY, capacity_of, choose_board, family_of
+from tilewright.sweep.boards import CAPACITY, capacity_of, choose_board, family_of, named_boards
 from tilewright.sweep.expressions import Expression, SpaceError
 
 METHODS = ("grid", "random", "pareto")
@@ -212,6 +213,25 @@ class Space:
         return Point(replace(config, name=label), timing, bool(values["small_weights"]), clock)
 
 
+def boards_of(path: str | Path) -> list[str]:
+    """The boards that a space in a file names. Raises `SpaceError` as `load_space`."""
+    path = Path(path)
+    table = _read(path)
+    try:
+        return named_boards(table) if isinstance(table, dict) else []
+    except SpaceError as error:
+        raise SpaceError(f"{path}: {error}") from None
+
+
+def _read(path: Path) -> Any:
+    try:
+        return read_document(path, toml=True)
+    except OSError as error:
+        raise SpaceError(f"cannot read space {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise SpaceError(f"{path}: {error}") from None
+
+
 def load_space(
     path: str | Path, networks: Iterable[str] | None = None, *, clock_mhz: float | None = None, board: str | None = None
 ) -> Space:
@@ -220,18 +240,13 @@ def load_space(
     Args:
         networks: names of the networks swept; by default the file's own.
         clock_mhz: in place of the file's own.
-        board: in place of the file's own.
+        board: in place of the file's own, which else is its first one.
 
     Raises:
         SpaceError: unreadable, or anything unknown or contradictory in it.
     """
     path = Path(path)
-    try:
-        table = read_document(path, toml=True)
-    except OSError as error:
-        raise SpaceError(f"cannot read space {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise SpaceError(f"{path}: {error}") from None
+    table = _read(path)
     try:
         if isinstance(table, dict):
             table = choose_board(table, board)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.common.options import collect, keywords
+from tilewright.errors import UsageError
 from tilewright.sweep.database import Database
 from tilewright.sweep.dispatch import Dispatcher
 from tilewright.sweep.fronts import pareto_front
@@ -16,7 +17,7 @@ from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Outcome
 from tilewright.sweep.runner import Sweep
 from tilewright.sweep.search import search
-from tilewright.sweep.space import Space, load_space
+from tilewright.sweep.space import Space, boards_of, load_space
 from tilewright.sweep.verification import verify
 
 
@@ -67,6 +68,37 @@ def sweep(
     collect(SweepOptions, options, "sweep")  # refuses what is unknown before networks are read
     loaded, found = read(space, networks, shapes=shapes, clock_mhz=clock_mhz, board=board)
     return run(loaded, found, output, **options)
+
+
+@keywords(SweepOptions)
+def sweep_boards(
+    space: str | Path,
+    output: str | Path,
+    networks: Sequence[str] = (),
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    clock_mhz: float | None = None,
+    boards: Sequence[str] = (),
+    **options: Any,
+) -> dict[str, Outcome]:
+    """Sweeps a space once for each of several boards, which share results in one database: a board is an axis.
+
+    Args:
+        boards: in place of those that the space names.
+        space, output, networks, shapes, clock_mhz, options: as for `sweep`.
+
+    Returns:
+        What `sweep` returns, by board.
+
+    Raises:
+        UsageError: as `sweep`, or there is no board.
+    """
+    collect(SweepOptions, options, "sweep_boards")
+    chosen = list(dict.fromkeys(boards)) or boards_of(space)
+    if not chosen:
+        raise UsageError(f"{space} names no board: board = [NAME, ...] in it, or boards in the call")
+    spaces = {name: read(space, networks, shapes=shapes, clock_mhz=clock_mhz, board=name) for name in chosen}
+    return {name: run(own, found, output, **options) for name, (own, found) in spaces.items()}
 
 
 @keywords(SweepOptions)

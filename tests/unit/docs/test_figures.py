@@ -213,13 +213,14 @@ def test_cases_of_cpu_benchmark() -> None:
 
 
 @pytest.mark.medium
-def test_held_back_areas() -> None:
+@pytest.mark.parametrize("family", area.calibrated())
+def test_held_back_areas(family: str) -> None:
     """docs/verification/area-and-clock.md: the area model beside the syntheses it was not fitted to."""
-    stored = json.loads(area.calibration_file("ecp5").read_text(encoding="utf-8"))
+    stored = json.loads(area.calibration_file(family).read_text(encoding="utf-8"))
     shown = [tuple(cells) for cells in rows((ROOT / AREA).read_text(encoding="utf-8")) if len(cells) == 5]
     for point in stored["points"]:
         if point["held_back"]:
-            found = area.estimate(NpuConfig.from_dict(point["config"]), "ecp5")
+            found = area.estimate(NpuConfig.from_dict(point["config"]), family)
             lut, ff = (f"{getattr(found, key) / point[key] * 100 - 100:+.1f} %" for key in ("lut", "ff"))
             assert any(row[1:] == (f"{point['lut']:,}", lut, f"{point['ff']:,}", ff) for row in shown), (point, lut, ff)
 

@@ -36,6 +36,7 @@ _EVERY_SECONDS = 60.0
         "  tilewright sweep space.toml -o build/sweep --verify 3 --json -\n"
         "  tilewright sweep space.toml -o build/sweep --clock 80\n"
         "  tilewright sweep examples/sweeps/boards.toml --board pynq_z2 -o build/boards\n"
+        "  tilewright sweep examples/sweeps/boards.toml -o build/boards       (all boards it names)\n"
         "The same command resumes a sweep that was stopped or killed.\n"
     ),
 )
@@ -53,7 +54,8 @@ _EVERY_SECONDS = 60.0
 @click.option("--clock", "clock_mhz", type=arguments.FloatRange(0, 10_000, min_open=True), metavar="MHZ",
               help="Clock for times; default: clock_mhz of the space, else that of place and route, else by the "
               "calibrated model of the family.")  # fmt: skip
-@click.option("--board", metavar="NAME", help="Board the space is for, in place of its own; see `fpga boards`.")
+@click.option("--board", "boards", multiple=True, metavar="NAME",
+              help="Board the space is for, in place of its own; repeatable, see `fpga boards`.")  # fmt: skip
 @click.option("--verify", type=click.IntRange(0, 1000), default=0, metavar="N",
               help="Run N points on the RTL too and compare the cycles; exit code 1 if they differ.")  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Compute results again that failed before.")
@@ -65,7 +67,7 @@ def command(
     models: tuple[str, ...],
     shapes: tuple[tuple[str, list[int]], ...],
     clock_mhz: float | None,
-    board: str | None,
+    boards: tuple[str, ...],
     json_path: str | None,
     **options: Any,
 ) -> int:
@@ -74,29 +76,45 @@ def command(
     SPACE is a TOML file: axes, constraints, search and objectives; see docs/sweeps.md. Every result is in
     DIR/sweep.sqlite as soon as it is known.
     """
-    from tilewright.sweep import read, run  # here, because `sweep --help` works without the extra
+    from tilewright.sweep import boards_of, read, run  # here, because `sweep --help` works without the extra
 
     terminal.prepare_json(json_path)
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is not a folder")
     named = [name for text in models for name in _split(text)]
+    chosen: list[str | None] = [*(dict.fromkeys(boards) or boards_of(space))] or [None]
     with terminal.Working("reading networks"):
-        loaded, networks = read(
-            space, named, shapes=arguments.same_input_once(shapes), clock_mhz=clock_mhz, board=board
-        )
-    for network in networks:
+        shaped = arguments.same_input_once(shapes)
+        read_ones = [read(space, named, shapes=shaped, clock_mhz=clock_mhz, board=board) for board in chosen]
+    for network in read_ones[0][1]:
         if network.note:
             click.echo(f"note: {network.name}: {network.note}", err=True)
-    with _Shown(loaded.objectives[0].text) as shown, terminal.stdout_for_json(json_path):
-        try:
-            outcome = run(loaded, networks, output, progress=shown.show, **options)
-        except KeyboardInterrupt:
-            click.echo(f"stopped; {output} has what was computed, the same command resumes", err=True)
-            raise
-    if terminal.emit_json(json_path, outcome.to_dict()):
-        _print(outcome, loaded, output)
+    outcomes = []
+    for loaded, networks in read_ones:
+        where = f" for {loaded.board}" if len(chosen) > 1 else ""
+        with _Shown(loaded.objectives[0].text, where) as shown, terminal.stdout_for_json(json_path):
+            try:
+                outcomes.append(run(loaded, networks, output, progress=shown.show, **options))
+            except KeyboardInterrupt:
+                click.echo(f"stopped; {output} has what was computed, the same command resumes", err=True)
+                raise
+    if len(outcomes) == 1:
+        entries = outcomes[0].to_dict()
+    else:
+        entries = {"boards": {str(own.board): outcome.to_dict() for (own, _), outcome in zip(read_ones, outcomes)}}
+    if terminal.emit_json(json_path, entries):
+        for (own, _), outcome in zip(read_ones, outcomes):
+            if len(outcomes) > 1:
+                click.echo(f"{own.board}: tilewright report {output} --sweep {outcome.sweep[:8]}")
+            _print(outcome, own, output)
+        if len(outcomes) > 1:
+            _print_boards(outcomes)
+    return MISMATCH if any(map(_failed, outcomes)) else 0
+
+
+def _failed(outcome: Any) -> bool:
     wrong = [v for v in outcome.verifications if v["state"] != "done" or v["rtl_cycles"] != v["simulated_cycles"]]
-    return MISMATCH if wrong or not (outcome.count("done") + outcome.count("infeasible")) else 0
+    return bool(wrong) or not (outcome.count("done") + outcome.count("infeasible"))
 
 
 def _split(text: str) -> list[str]:
@@ -113,9 +131,9 @@ def _split(text: str) -> list[str]:
 class _Shown(terminal.Working):
     """The progress of a sweep: points done, pruned and left, the front so far and the time left."""
 
-    def __init__(self, objective: str) -> None:
-        super().__init__("sweeping", log=True, every_seconds=_EVERY_SECONDS)
-        self.objective = objective
+    def __init__(self, objective: str, where: str = "") -> None:
+        super().__init__(f"sweeping{where}", log=True, every_seconds=_EVERY_SECONDS)
+        self.objective, self.where = objective, where
 
     def show(self, progress: Any) -> None:
         """Takes a `sweep.outcome.Progress`."""
@@ -123,7 +141,7 @@ class _Shown(terminal.Working):
             self.update(progress.stage)
             return
         settled = progress.done + progress.pruned
-        text = f"sweeping: {progress.computed:,} results, {progress.done} points done, "
+        text = f"sweeping{self.where}: {progress.computed:,} results, {progress.done} points done, "
         text += f"{progress.pruned} pruned, {progress.left} left"
         if progress.best is not None:
             text += f", best {self.objective} {terminal.human(progress.best)}"
@@ -147,7 +165,7 @@ def _area_note(model: Any, family: str) -> str:
 
 def _clock_note(model: Any, family: str) -> str:
     """The stated error of the model of the clock."""
-    note = f"clock by the model of {family}; largest error against placements on held-back points: {model.error:.1%}"
+    note = f"clock by the model of {family}; {model.evidence}"
     return f"{note}; the RTL has changed since, so it may be larger" if model.changed else note
 
 
@@ -176,6 +194,31 @@ def _print_fastest(outcome: Any, space: Any, console: Console) -> None:
                 show(found["milliseconds"]), f"{rate:,.{0 if rate >= 100 else 1}f}" if rate else "", axes,
             )  # fmt: skip
     console.print(table)
+
+
+def _print_boards(outcomes: list[Any]) -> None:
+    """The fastest point of each network on each board, the fastest board first; boards without a clock are left out."""
+    from tilewright.sweep.outcome import timed
+
+    table = Table(title="fastest point of each board", title_justify="left", width=_WIDTH)
+    for heading in ("network", "board"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("#", "MHz", "ms", "LUT"):
+        table.add_column(heading, justify="right")
+    table.add_column("machine", overflow="fold")
+    for network in outcomes[0].space.weights:
+        rows = []
+        for outcome in outcomes:
+            for point in outcome.fastest(network, 1):
+                found = timed(point, network)
+                axes = ", ".join(f"{name} {value}" for name, value in point["assignment"].items())
+                cells = [outcome.space.board, str(point["number"]), f"{found['clock_mhz']:.1f}",
+                         show(found["milliseconds"]), terminal.human(point["metrics"]["lut"]), axes]  # fmt: skip
+                rows.append((found["milliseconds"], cells))
+        for place, (_, cells) in enumerate(sorted(rows)):
+            table.add_row("" if place else network, *cells)
+    if table.row_count:
+        terminal.table_console().print(table)
 
 
 def _print(outcome: Any, space: Any, output: Path) -> None:

@@ -141,7 +141,7 @@ def beyond(data: SweepData, point: dict[str, Any]) -> dict[str, list[str]]:
 
 def _extrapolated(data: SweepData, point: dict[str, Any]) -> list[str]:
     return [
-        f"Its {name} is extrapolated: the model was not calibrated on {', '.join(sizes)}."
+        f"Its {name} is extrapolated: the model of {data.space.family} was not calibrated on {', '.join(sizes)}."
         for name, sizes in beyond(data, point).items()
         if sizes
     ]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from calibration.fmax import fit, placement
+from calibration.fmax import bitstreams, fit, placement
 from calibration.fmax.fit import Measured
 from tilewright.fpga import fmax
 from tilewright.fpga.board import Board
@@ -22,7 +22,7 @@ BAR = 0.15
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("family", fmax.calibrated())
+@pytest.mark.parametrize("family", list(placement.PLACED_ON))
 def test_stored_clocks_are_those_of_the_stored_points(family: str) -> None:
     """Neither coefficients nor error can be edited; the area model moves them by little."""
     stored = json.loads(calibration_file(family).read_text(encoding="utf-8"))
@@ -38,6 +38,45 @@ def test_stored_clocks_are_those_of_the_stored_points(family: str) -> None:
     assert max(off) == pytest.approx(stored["error"], abs=0.01)
     assert len(held) >= 2 and max(off) <= BAR
     assert len(coefficients) <= 5 and min(coefficients.values()) >= 0
+
+
+@pytest.mark.parametrize("family", list(bitstreams.BUILT))
+def test_stored_bitstreams_give_the_stored_factor(family: str, tmp_path: Path) -> None:
+    """Neither factor nor error can be edited; bitstreams that were held back are within the bar."""
+    file = tmp_path / "family.json"
+    stored = json.loads(calibration_file(family).read_text(encoding="utf-8"))
+    file.write_text(json.dumps({"points": stored["points"]}))
+    said: list[str] = []
+    bitstreams.fit_again(family, said.append, file=file)
+    again = json.loads(file.read_text())
+    assert again["routed"] == pytest.approx(stored["routed"], rel=0.01)
+    assert [name for name, _ in bitstreams.BUILT[family]] == [p["config"]["name"] for p in stored["points"]]
+    held = [point for point in stored["points"] if point["held_back"]]
+    clocks = [
+        fmax.load(family).mhz(NpuConfig.from_dict(p["config"])) / mhz - 1 for p in held for mhz in p["routed_mhz"]
+    ]
+    if held:
+        assert max(map(abs, clocks)) == pytest.approx(stored["error"], abs=0.01) and stored["error"] <= BAR
+    else:
+        assert stored["error"] is None
+
+
+def test_bitstreams_of_a_family_are_built_once_each(tmp_path: Path) -> None:
+    """The factor is that of the fitted bitstreams, the error that of the others."""
+    built: list[str] = []
+    own = fmax.load(bitstreams.DELAYS_OF)
+
+    def routed(config: NpuConfig, family: str) -> float:
+        built.append(config.name)
+        return own.placed_mhz(config) * (1.1 if config.name == "pynq" else 1.0)
+
+    file = tmp_path / "xc7.json"
+    bitstreams.calibrate("xc7", lambda line: None, file=file, routed=routed)
+    stored = json.loads(file.read_text())
+    assert built == ["pynq", "wide"]
+    assert stored["routed"] == pytest.approx(1.1) and stored["error"] == pytest.approx(0.1)
+    with pytest.raises(FpgaError, match="cannot read"):
+        bitstreams.fit_again("xc7", file=tmp_path / "none.json")
 
 
 def test_fit_finds_the_delays_it_is_shown() -> None:

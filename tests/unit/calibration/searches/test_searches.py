@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import re
 import statistics
 
 import pytest
 from click.testing import CliRunner
 
+from calibration.searches import margins
 from calibration.searches.__main__ import SHARE, main, summary
 from calibration.searches.truth import Searched, Truth
+from tests.common.paths import ROOT
 from tilewright.sweep.fronts import pareto_front
 
 pytestmark = pytest.mark.slow
@@ -36,6 +40,27 @@ def test_the_search_reaches_the_truth_with_a_fifth_of_the_compilations(truth: Tr
     most = max(count or len(truth.rows) for count in guided)
     assert most <= len(truth.rows) / 20
     assert statistics.median(count or len(truth.rows) for count in alone) >= 5 * most
+
+
+def test_no_program_takes_less_than_the_rungs_say() -> None:
+    """The bound is proven; the margins of the estimate and of the first schedule are measured, on random machines."""
+    found = margins.least()
+    assert min(found.values()) >= 1
+    page = (ROOT / "docs/sweeps.md").read_text(encoding="utf-8")
+    said = re.search(r"(\d+) programs of random machines took at least ([\d.]+) times these cycles", page)
+    assert said is not None
+    assert int(said[1]) == len(margins.DATA.read_text(encoding="utf-8").splitlines()) - 1
+    assert float(said[2]) == pytest.approx(min(found["estimate"], found["schedule"]), abs=0.005)
+
+
+def test_margins_are_those_of_todays_compiler() -> None:
+    """The first pair again: its rungs and its program take less than 3 % more or fewer cycles than when it was kept."""
+    with margins.DATA.open(newline="", encoding="utf-8") as lines:
+        kept = next(csv.DictReader(lines))
+    point, network, found = next(margins.pairs())
+    assert (point, network) == (kept["point"], kept["network"])
+    for rung, cycles in found.items():
+        assert cycles == pytest.approx(int(kept[rung]), rel=0.03), "python -m calibration.searches.margins"
 
 
 def test_summary_and_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,23 +45,43 @@ def test_unknown_and_uncalibrated_families() -> None:
         synthesise(SMALL, tool="vivado")
 
 
+def test_families_differ() -> None:
+    """Cells of other kinds: LUTs of six inputs are fewer than those of four, and half a DSP block makes a product."""
+    ecp5, xc7, gowin = (area.estimate(PRESETS["base"], family) for family in ("ecp5", "xc7", "gowin"))
+    assert xc7.lut < 0.8 * ecp5.lut and xc7.ff < ecp5.ff
+    assert gowin.dsp < 0.7 * ecp5.dsp
+
+
 def test_command_line() -> None:
     done = CliRunner().invoke(main, ["tiny"])
     assert done.exit_code == 0, done.output
     assert f"lut: {area.estimate(PRESETS['tiny']).lut}" in done.output.splitlines()
-    assert "extrapolated" not in done.output and "extrapolated" in CliRunner().invoke(main, ["large"]).output
-    for arguments, said in ((["tiny", "--family", "xc7"], "no area model for 'xc7'"), (["nowhere"], "nowhere")):
+    assert "extrapolated" not in done.output
+    on_board = CliRunner().invoke(main, ["tiny", "--board", "tang_nano_20k"])
+    assert f"lut: {area.estimate(PRESETS['tiny'], 'gowin').lut}" in on_board.output.splitlines()
+    assert "the calibration has no: vector_lanes 32 (1..16)" in CliRunner().invoke(main, ["large"]).output
+    for arguments, said in (
+        (["tiny", "--family", "xcup"], "no area model for 'xcup'"),
+        (["nowhere"], "nowhere"),
+        (["tiny", "--board", "ulx4s"], "unknown board 'ulx4s'"),
+        (["tiny", "--board", "pynq_z2", "--family", "xc7"], "--board says the family"),
+    ):
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 1 and said in done.output and done.output.count("\n") == 1
 
 
-def test_what_is_extrapolated() -> None:
-    """Sizes outside of those of the calibrated machines, and no others; memories are counted from their shapes."""
-    found = area.load("ecp5")
+@pytest.mark.parametrize("family", area.calibrated())
+def test_what_is_extrapolated(family: str) -> None:
+    """Sizes outside of those of the family's machines, and no others; memories are counted from their shapes."""
+    found = area.load(family)
     assert all(found.beyond(machine) == [] for machine, _ in found.designs)
-    largest = max(machine.block_out for machine, _ in found.designs)
-    wide = PRESETS["base"].with_(block_out=2 * largest, wgt_tiles=16384)
-    assert found.beyond(wide) == [f"block_out {2 * largest}", f"macs_per_cycle {2 * largest * 16}"]
+    machines = [machine for machine, _ in found.designs]
+    large = max(machines, key=lambda machine: machine.block_out)
+    products = [machine.macs_per_cycle for machine in machines]
+    assert found.beyond(large.with_(block_out=2 * large.block_out, wgt_tiles=16384)) == [
+        f"block_out {2 * large.block_out} (4..{large.block_out})",
+        f"macs_per_cycle {2 * large.macs_per_cycle} ({min(products)}..{max(products)})",
+    ]
 
 
 @pytest.mark.slow

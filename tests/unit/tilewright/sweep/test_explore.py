@@ -191,9 +191,14 @@ def test_points_beyond_the_calibration(folder: Path) -> None:
     assert taken is not None
     config, machines = data.machine(taken).config, [machine for machine, _ in fmax.load("ecp5").designs]
     most = {name: max(getattr(m, name) for m in machines) for name in ("macs_per_cycle", "vector_lanes")}
-    sizes = [f"{name} {getattr(config, name)}" for name in most if getattr(config, name) > most[name]]
+    least = {name: min(getattr(m, name) for m in machines) for name in most}
+    sizes = [
+        f"{name} {getattr(config, name)} ({least[name]}..{most[name]})"
+        for name in most
+        if getattr(config, name) > most[name]
+    ]
     assert sizes and beyond(data, data.point(taken)) == {"area": [], "clock": sizes}
-    said = f"Its clock is extrapolated: the model was not calibrated on {', '.join(sizes)}."
+    said = f"Its clock is extrapolated: the model of ecp5 was not calibrated on {', '.join(sizes)}."
     assert said in advise(data, insides).sentences
     others = [data.machine(p["number"]).config for p in data.points]
     count = sum(any(getattr(c, name) > size for name, size in most.items()) for c in others)

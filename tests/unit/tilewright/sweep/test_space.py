@@ -123,7 +123,7 @@ def test_fields_that_contradict_each_other() -> None:
             {"axes": {"clock_mhz": [50]}, "clock_mhz": 60},
             "clock_mhz: the space, its board or the command gives a clock",
         ),
-        ({"family": "gowin", "constraints": ["model_mhz > 9"]}, "unknown name 'model_mhz'"),
+        ({"family": "xcup", "constraints": ["model_mhz > 9"]}, "unknown name 'model_mhz'"),
         ({"search": {"budget": 0}}, r"\[search\] budget must be 1..1000000, not 0"),
         ({"models": ["vww"], "objective": {"weights": {"resnet8": 1}}}, "no network 'resnet8' is swept; there are vww"),
         ({"models": ["vww"], "objective": {"weights": {"vww": -1}}}, "vww must be a number from 0 on, not -1"),
@@ -135,8 +135,14 @@ def test_fields_that_contradict_each_other() -> None:
         ),
         ({"boards": ["ulx3s_85f"]}, r"boards must be tables \[boards.NAME\], not"),
         ({"constraints": ["lut < board_lut"]}, "unknown name 'board_lut'"),
-        ({"family": "xc7", "clock_mhz": "model"}, "clock_mhz: no model of the clock of 'xc7', only of ecp5"),
-        ({"board": "pynq_z2", "family": "ecp5", "clock_mhz": "model"}, "no model of the clock of 'xc7'"),
+        (
+            {"family": "xcup", "clock_mhz": "model"},
+            "clock_mhz: no model of the clock of 'xcup', only of ecp5, gowin, xc7",
+        ),
+        ({"board": "zcu104", "family": "xc7", "clock_mhz": "model"}, "no model of the clock of 'xcup'"),
+        ({"board": []}, r"board must be a board, or a list of different ones, not \[\]"),
+        ({"board": ["pynq_z2", "pynq_z2"]}, "board must be a board, or a list of different ones"),
+        ({"board": ["pynq_z2", "ulx4s"]}, "board: unknown board 'ulx4s'"),
         ({"clock_mhz": "modell"}, "clock_mhz: unknown name 'modell'"),
         ({"axes": {"act_rows": {"min": 64, "max": 9000}, "acc_rows": {"min": 64, "max": 999}}}, "use random or pareto"),
     ],
@@ -189,7 +195,7 @@ def test_a_table_of_a_board_changes_the_space_for_it() -> None:
         "boards": {
             "pynq_z2": {"clock_mhz": 25, "constraints": ["board_dsp > dsp"], "axes": {"queue_depth": [4]},
                         "memory": {"read_interval": [2]}},
-            "tang_nano_20k": {"family": "ecp5", "memory": {"read_latency": [7]}},
+            "zcu104": {"family": "xc7", "memory": {"read_latency": [7]}},
         },
     }  # fmt: skip
     own = parse_space(table)
@@ -205,10 +211,14 @@ def test_a_table_of_a_board_changes_the_space_for_it() -> None:
     # What is stored of it is the same space again.
     again = parse_space(json.loads(pynq.text))
     assert again.text == pynq.text and again.size == 2
-    # ECP5's model counts the area, and does not give the clock.
-    nano = parse_space(choose_board(table, "tang_nano_20k"))
-    assert (nano.family, nano.clock, nano.clock_model) == ("ecp5", None, False)
-    assert [o.text for o in nano.objectives] == ["cycles", "lut"]
+    # Another family's model counts the area, and does not give the clock.
+    large = parse_space(choose_board(table, "zcu104"))
+    assert (large.family, large.clock, large.clock_model) == ("xc7", None, False)
+    assert [o.text for o in large.objectives] == ["cycles", "lut"]
+    # Of several boards the first is taken; each can be named.
+    several = table | {"board": ["pynq_z2", "ulx3s_85f"]}
+    assert parse_space(several).text == pynq.text
+    assert parse_space(choose_board(several, "ulx3s_85f")).text == own.text
     assert [o.text for o in own.objectives] == ["microseconds", "lut"]
 
 

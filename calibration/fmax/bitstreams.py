@@ -1,0 +1,87 @@
+"""Clocks of families that take too long to be placed for every point: another family's delays, times what the
+bitstreams of boards say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from calibration.fmax.placement import routed_mhz
+from tilewright.fpga import fmax
+from tilewright.fpga.bare import designs
+from tilewright.fpga.bare.kept import read_json, write_measured
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.fmax.model import calibration_file
+from tilewright.isa.config import PRESETS, NpuConfig
+
+#: The family whose delays the others take.
+DELAYS_OF = "ecp5"
+#: Presets with a bitstream, by family, each with whether it is held back from the fit.
+BUILT: dict[str, tuple[tuple[str, bool], ...]] = {"xc7": (("pynq", False), ("wide", True)), "gowin": (("nano", False),)}
+
+
+def calibrate(
+    family: str,
+    report: Callable[[str], object] = print,
+    *,
+    file: Path | None = None,
+    routed: Callable[[NpuConfig, str], float] = routed_mhz,
+) -> None:
+    """Builds the bitstreams of a family, a quarter of an hour each unless they are kept, and writes the family's file.
+
+    Args:
+        family: one of `BUILT`.
+        report: takes a line about each bitstream, and one about the fit.
+        file: the family's file; by default the one that is shipped.
+        routed: the clock in MHz of a preset's bitstream.
+
+    Raises:
+        FpgaError: a build failed, or the file cannot be written.
+    """
+    entries = []
+    for name, held_back in BUILT[family]:
+        config = PRESETS[name]
+        entries.append({
+            "held_back": held_back, "config": config.to_dict(), "design": designs.digest(config),
+            "routed_mhz": [routed(config, family)],
+        })  # fmt: skip
+    _write(file or calibration_file(family), family, entries, report)
+
+
+def fit_again(family: str, report: Callable[[str], object] = print, *, file: Path | None = None) -> None:
+    """Fits the stored bitstreams, after a change of the other family's model. Raises `FpgaError` as `calibrate`."""
+    file = file or calibration_file(family)
+    stored = read_json(file)
+    if stored is None:
+        raise FpgaError(f"cannot read {file}")
+    _write(file, family, stored["points"], report)
+
+
+def _write(file: Path, family: str, entries: list[dict[str, Any]], report: Callable[[str], object]) -> None:
+    """Fits and writes entries, whose `routed_mhz` has a clock for each placement of the machine."""
+    model = fmax.load(DELAYS_OF)
+    placed = [model.placed_mhz(NpuConfig.from_dict(entry["config"])) for entry in entries]
+    ratios = [_mean(e["routed_mhz"]) / mhz for e, mhz in zip(entries, placed) if not e["held_back"]]
+    routed = _mean(ratios)
+    held = []
+    for entry, mhz in zip(entries, placed):
+        errors = [mhz * routed / clock - 1 for clock in entry["routed_mhz"]]
+        said = ", ".join(f"{clock:.1f} MHz {error:+.1%}" for clock, error in zip(entry["routed_mhz"], errors))
+        report(f"{'held back' if entry['held_back'] else 'fitted'}: {entry['config']['name']}: {said} by the model")
+        held += [abs(error) for error in errors if entry["held_back"]]
+    stored = {
+        "family": family,
+        "delays_of": DELAYS_OF,
+        "routed": round(routed, 4),
+        "error": round(max(held), 4) if held else None,
+        "points": entries,
+    }
+    write_measured(file, stored)
+    report(f"{file.name}: {routed / model.routed:.3f} of the clock of {DELAYS_OF}; {len(held)} held back")
+
+
+def _mean(values: list[float]) -> float:
+    """Returns the geometric mean."""
+    return math.exp(sum(map(math.log, values)) / len(values))
