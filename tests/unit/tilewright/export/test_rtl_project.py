@@ -126,6 +126,17 @@ def test_simulations(project: Path) -> None:
     assert "PASS=1 FAIL=0" in make(project, "cocotb")
 
 
+@pytest.mark.long
+@pytest.mark.cosim
+def test_litex(project: Path, tmp_path: Path) -> None:
+    """A LiteX SoC with VexRiscv runs the network, gets the interrupt, and finds every byte equal."""
+    python = Path(needs.program(needs.RTL_PROJECTS, "litex_sim")).with_name("python")
+    command = [python, ROOT / "examples" / "litex" / "simulate.py", project, tmp_path / "build"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert re.search(r"^interrupt pending, \d+ cycles, 0 bytes differ$", done.stdout, re.MULTILINE)
+
+
 @pytest.mark.slow
 def test_other_tools(project: Path, tmp_path: Path) -> None:
     """FuseSoC lints; PeakRDL's header has the driver's offsets and fields; ipyxact reads its IP-XACT."""
