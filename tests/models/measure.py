@@ -19,7 +19,9 @@ from tilewright.checking.onnxruntime_reference import reference_of
 from tilewright.checking.report import CheckReport
 from tilewright.isa.program import Program
 
-RUNS = 5  # timed, alternating with the reference
+RUNS = 5  # timed, alternating with the reference; more of fast networks
+_SECONDS = 0.5  # of runs, for a median that does not hang on what else the machine does
+_MOST_RUNS = 200
 
 
 @dataclass
@@ -108,11 +110,18 @@ def _differs(report: CheckReport) -> str:
 
 
 def _times(path: Path, ours: Callable[[], object], sample: Mapping[str, np.ndarray], runs: int) -> tuple[float, float]:
-    """Median seconds of both, after one run that warms them up."""
+    """Median seconds of both, after one run that warms them up.
+
+    Args:
+        runs: timed, at least.
+    """
     reference = reference_of(path)
     found: tuple[list[float], list[float]] = ([], [])
     calls: tuple[Callable[[], object], ...] = (ours, lambda: reference.run(sample))
-    for number in range(runs + 1):
+    began = time.perf_counter()
+    for number in range(max(runs, _MOST_RUNS) + 1):
+        if number > runs and time.perf_counter() - began > _SECONDS:
+            break
         for call, times in zip(calls, found):
             start = time.perf_counter()
             call()
