@@ -117,6 +117,16 @@ ADDITIONS: dict[str, Addition] = {
             )
         },
     ),
+    "prove": Addition(
+        purpose="proofs that a program computes its quantised graph, for all inputs",
+        commands={
+            "prove": LazyCommand(
+                "tilewright.prove.command:command",
+                "Prove that the program of MODEL, an ONNX or TFLite model, is right for all inputs.",
+                after="run",
+            )
+        },
+    ),
     "energy": Addition(
         purpose="energy of runs, by a model calibrated on toggles of gates",
         services={"energy": "tilewright.energy", "energy tables": "tilewright.energy.tables"},

@@ -26,6 +26,7 @@ COMPILING = ("bench", "compare", "compile", "explain", "info", "run", "sweep", "
 #: command of a group. A module that is not here fails the test until it is.
 SHOWN_BY = {
     "tilewright/additions/generate/command.py": ("generate",),
+    "tilewright/additions/prove/command.py": ("prove",),
     "tilewright/additions/generate/language_model.py": ("generate",),
     "compiler/importer/onnx/inputs.py": (*COMPILING, "quantize"),
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),

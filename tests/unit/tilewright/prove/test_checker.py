@@ -1,0 +1,164 @@
+"""Programs of real networks are proved; no program with a fault that changes an output is."""
+
+import functools
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tilewright as tw
+from tests.common.paths import ROOT
+from tilewright.api.options import ProgramOptions
+from tilewright.cli import cli
+from tilewright.isa.config import PRESETS
+from tilewright.isa.encoding import DecodeError, Op, decode, from_bytes, op, to_bytes
+from tilewright.isa.program import NpuStep, Program
+from tilewright.prove.checker import prove
+from tilewright.prove.compiled import quantised_graph
+from tilewright.prove.graph import QuantisedGraph
+
+DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
+SYNC = {1: "LOAD_SYNC", 2: "GEMM_SYNC", 3: "VECTOR_SYNC", 4: "STORE_SYNC"}
+
+
+@functools.cache
+def both(model: Path, config: str) -> tuple[QuantisedGraph, Program]:
+    return quantised_graph(model, PRESETS[config], ProgramOptions().compiler), tw.compile_program(model, config)
+
+
+@pytest.mark.parametrize("config", ["nano", "tiny", "small", "wide", "base", "large"])
+def test_digits_are_proved(config: str) -> None:
+    verdict = prove(*both(DIGITS, config), seed=1)
+    assert verdict.proved, verdict
+    assert verdict.elements == 10
+    assert verdict.conversions == 2
+    assert [name.split()[0] for name in verdict.opaque] == ["QuantizeLinear", "DequantizeLinear"]
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("name", ["ad_autoencoder", "kws_dscnn", "resnet8", "vww_mobilenet"])
+def test_mlperf_tiny_is_proved(name: str, models_dir: Path) -> None:
+    verdict = prove(*both(models_dir / "mlperf_tiny" / f"{name}_int8.tflite", "base"), seed=1)
+    assert verdict.proved, verdict
+
+
+def fault(random: Random, program: Program) -> tuple[str, Program] | None:
+    """A kind of fault and a program with one, None if the place that was chosen has none of it."""
+    ops = from_bytes(program.instructions)
+    places = [i for s in program.steps if isinstance(s, NpuStep) for i in range(s.first, s.first + s.count - 1)]
+    kind, at = random.choice(("field", "bit", "drop", "swap", "wait", "signal", "constant")), random.choice(places)
+    chosen = ops[at]
+    if kind == "constant":
+        data = bytearray(program.constants)
+        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+        return kind, replace(program, constants=bytes(data))
+    if kind == "field":
+        if not chosen.instruction.fields:
+            return None
+        field = random.choice(chosen.instruction.fields)
+        low, high = field.limits(program.config)
+        step = random.choice((-16, -2, -1, 1, 2, 16, random.randint(-1000, 1000)))
+        ops[at] = Op(chosen.instruction, chosen.values | {field.name: max(low, min(high, chosen[field.name] + step))})
+    elif kind == "bit":
+        try:
+            ops[at] = decode(chosen.encode() ^ 1 << random.randrange(128))
+        except DecodeError:
+            return None
+    elif kind == "drop":
+        own = {k: v for k, v in chosen.values.items() if k in ("wait0", "wait1", "signal0", "signal1")}
+        ops[at] = op(SYNC[int(chosen.instruction.engine)], **own)
+    elif kind == "swap":
+        if at + 1 not in places:
+            return None
+        ops[at], ops[at + 1] = ops[at + 1], ops[at]
+    else:
+        fields = [name for name in (f"{kind}0", f"{kind}1") if chosen[name]]
+        if not fields:
+            return None
+        ops[at] = Op(chosen.instruction, chosen.values | {random.choice(fields): 0})
+    changed = to_bytes(ops)
+    return None if changed == program.instructions else (kind, replace(program, instructions=changed))
+
+
+def shows(program: Program, inputs: list[dict[str, np.ndarray]], wanted: list[dict[str, np.ndarray]]) -> bool:
+    """True if an output is another one, or the machine stops, for one of the inputs."""
+    device = tw.Device("functional", program.config)
+    for given, right in zip(inputs, wanted, strict=True):
+        try:
+            found = device.run(program, given)
+        except tw.TilewrightError:
+            return True
+        if any((found[name] != value).any() for name, value in right.items()):
+            return True
+    return False
+
+
+def check_faults(config: str, count: int, seed: int) -> Counter[tuple[str, bool]]:
+    """Puts faults into the program of the digits; returns how many of each kind were proved or rejected."""
+    graph, program = both(DIGITS, config)
+    inputs = [tw.random_inputs(program, i) for i in range(4)]
+    device = tw.Device("functional", program.config)
+    wanted = [device.run(program, given) for given in inputs]
+    random, found = Random(seed), Counter[tuple[str, bool]]()
+    while found.total() < count:
+        made = fault(random, program)
+        if made is None:
+            continue
+        kind, wrong = made
+        proved = prove(graph, wrong, seed=found.total()).proved
+        found[kind, proved] += 1
+        assert not proved or not shows(wrong, inputs, wanted), (kind, seed, found)
+    return found
+
+
+def test_faults_are_rejected() -> None:
+    found = check_faults("base", 60, 1)
+    assert sum(n for (_, proved), n in found.items() if not proved) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["nano", "tiny", "wide"])
+def test_more_faults_are_rejected(config: str) -> None:
+    found = check_faults(config, 150, 2)
+    assert {kind for kind, _ in found} == {"field", "bit", "drop", "swap", "wait", "signal", "constant"}
+
+
+def test_a_wrong_weight_is_shown_by_an_input(tmp_path: Path) -> None:
+    graph, program = both(DIGITS, "base")
+    data = bytearray(program.constants)
+    for at in range(0, len(data), 97):
+        wrong = bytearray(data)
+        wrong[at] ^= 64
+        verdict = prove(graph, replace(program, constants=bytes(wrong)), seed=3)
+        if verdict.difference is not None and verdict.difference.layer == "conv_1":
+            break
+    else:
+        raise AssertionError("no byte changes the second layer")
+    replace(program, constants=bytes(wrong)).save(tmp_path / "wrong.twp")
+    arguments = ["prove", str(DIGITS), "--program", str(tmp_path / "wrong.twp"), "--seed", "3"]
+    result = CliRunner().invoke(cli, [*arguments, "--json", "-"], prog_name="tilewright")
+    assert result.exit_code == 1, result.output
+    shown = json.loads(result.output)
+    assert not shown["proved"]
+    assert shown["difference"]["tensor"] == "relu_1_QuantizeLinear_Output"
+    assert "instead of" in shown["witness"]["text"]
+
+
+def test_the_command_says_what_is_proved() -> None:
+    result = CliRunner().invoke(cli, ["prove", str(DIGITS), "--config", "tiny", "--seed", "5"], prog_name="tilewright")
+    assert result.exit_code == 0, result.output
+    assert "digits_int8.onnx on tiny: proved for all inputs, 10 output elements; " in result.output
+    assert "trusted: 2 nodes and 2 conversions on the CPU" in result.output
+
+
+def test_an_operator_without_a_rule_is_said() -> None:
+    graph, program = both(DIGITS, "base")
+    other = [replace(s, op="QInterpolate") if s.op == "QAdd" else s for s in graph.steps]
+    verdict = prove(replace(graph, steps=tuple(other)), program, seed=1)
+    assert verdict.reason == "not proved: no rule for QInterpolate (add_0)"
+    assert not verdict.proved

@@ -1,0 +1,122 @@
+"""Names of values: equal functions have one name, others have not."""
+
+import numpy as np
+import pytest
+
+from tilewright.isa import numerics
+from tilewright.prove.names import (
+    CELL,
+    FIELDS,
+    PRIMES,
+    VALUE,
+    Names,
+    as_integers,
+    field_product,
+    matrix_product,
+    residues,
+)
+
+BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
+
+
+@pytest.fixture
+def names() -> Names:
+    return Names(7)
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.array_equal(a[..., VALUE], b[..., VALUE])
+
+
+def table(function: object) -> np.ndarray:
+    """The table int8[256] of a function of a byte's value."""
+    return np.array([function(int(v)) for v in BYTES], np.int64).astype(np.int8)  # type: ignore[operator]
+
+
+def test_sums_of_products_are_those_of_integers() -> None:
+    random = np.random.default_rng(0)
+    a, w = random.integers(-128, 128, (5, 300)), random.integers(-255, 256, (300, 4))
+    known, values = as_integers(matrix_product(residues(a), w))
+    assert known.all()
+    assert np.array_equal(values, a @ w)
+    known, values = as_integers(field_product(residues(a), residues(w)))
+    assert known.all()
+    assert np.array_equal(values, a @ w)
+
+
+def test_random_elements_are_no_constants(names: Names) -> None:
+    cells = names.random((1000,), "x")
+    assert not as_integers(cells[..., VALUE])[0].any()
+    assert (cells[..., VALUE] < PRIMES).all()
+    assert len(np.unique(cells[..., 0])) > 990
+
+
+def test_clamps_and_tables_are_one_function(names: Names) -> None:
+    x = names.random((9,), "x")
+    relu = names.clamp(x, 0, 127)
+    assert same(names.clamp(names.clamp(x, -5, 127), 0, 100), names.clamp(x, 0, 100))
+    assert same(names.look_up(x, table(lambda v: max(v, 0))), relu)
+    assert same(names.look_up(relu, table(lambda v: v if v >= 0 else 3)), relu)  # no value is below 0
+    assert same(names.look_up(names.look_up(x, table(lambda v: -v - 1)), table(lambda v: -v - 1)), x)
+    assert not same(names.clamp(x, 0, 126), relu)
+    assert same(names.look_up(x, table(lambda v: 5)), names.constants(np.full(9, 5)))
+
+
+def test_functions_of_two_bytes_do_not_depend_on_their_form(names: Names) -> None:
+    a, b = names.random((50,), "a"), names.random((50,), "b")
+    exact = numerics.add_integer(BYTES[:, None], BYTES[None], 3, 5, 0, 4, -128, 127)
+    doubled = numerics.add_integer(BYTES[:, None], BYTES[None], 6, 10, 0, 5, -128, 127)
+    assert same(names.combine(a, b, exact), names.combine(b, a, doubled.T))
+    assert not same(names.combine(a, b, exact), names.combine(b, a, doubled))
+    negated = names.look_up(a, table(lambda v: -v - 1))
+    by_table = numerics.add_integer(-BYTES[:, None].astype(int) - 1, BYTES[None], 3, 5, 0, 4, -128, 127)
+    assert same(names.combine(negated, b, exact), names.combine(a, b, by_table))
+    assert same(names.combine(a, names.constants(np.full(50, 7)), exact), names.look_up(a, exact[:, 7]))
+    halves = names.look_up(names.combine(b, a, doubled.T), table(lambda v: v >> 1))
+    both = numerics.add_integer(exact, exact >> 1, 3, 5, 0, 4, -128, 127)  # two functions of the same pair
+    assert same(names.combine(names.combine(a, b, exact), halves, exact), names.combine(a, b, both))
+
+
+def test_requantisation_of_constants_is_computed(names: Names) -> None:
+    sums, scale = np.array([[1000, -3, 77]]), numerics.scale_bits(np.float32(0.01))
+    found = names.requantize(residues(sums), scale, 3, -100, 100, 0)
+    assert np.array_equal(as_integers(found[..., VALUE])[1], numerics.requantize(sums, scale, 3, -100, 100))
+    unknown = names.random((1, 3), "sum")[..., VALUE]
+    assert same(names.requantize(unknown, np.uint32(0), 3, -100, 100, 0), names.constants(np.full((1, 3), 3)))
+    parts = [names.requantize(unknown, scale, zero, -100, 100, way) for zero, way in ((3, 0), (4, 0), (3, 1), (0, 0))]
+    assert all(not same(a, b) for i, a in enumerate(parts) for b in parts[:i])
+    assert same(names.requantize(unknown, scale, 0, -100, 100, 1), parts[3])
+
+
+def test_bounds_make_constants(names: Names) -> None:
+    sums, scale = names.random((2, 3), "sum")[..., VALUE], numerics.scale_bits(np.float32(1))
+    ends = np.array([-50, -50, -50]), np.array([-1, 0, 5])
+    found = names.requantize(sums, scale, 0, 0, 127, 0, ends)
+    assert as_integers(found[..., VALUE])[0].tolist() == [[True, True, False]] * 2
+    again = names.requantize(sums, scale, 0, -7, 127, 0)  # less is known of values below 0
+    assert not as_integers(again[..., VALUE])[0].any()
+    assert as_integers(names.requantize(sums, scale, 0, 1, 127, 0)[..., VALUE])[0].tolist() == [[True, True, False]] * 2
+
+
+def test_maxima_are_of_sets(names: Names) -> None:
+    x = names.random((4, 3), "x")
+    most = names.maximum(x)
+    assert same(names.maximum(x[:, ::-1]), most)
+    assert same(names.maximum(x[:, [0, 1, 2, 1, 0]]), most)
+    assert not same(names.maximum(x[:, :2]), most)
+    low = np.broadcast_to(names.bytes[-128], (4, 1, CELL))
+    assert same(names.maximum(np.concatenate([low, x], axis=1)), most)
+    assert same(names.maximum(np.concatenate([low, x[:, :1]], axis=1)), x[:, 0])
+    assert same(names.maximum(names.clamp(x, 0, 127)), names.clamp(most, 0, 127))
+    assert not same(
+        names.maximum(names.look_up(x, table(lambda v: -v - 1))), names.look_up(most, table(lambda v: -v - 1))
+    )
+    assert same(names.maximum(names.constants(np.array([[3, 9, -4]]))), names.constants(np.array([9])))
+
+
+def test_another_seed_gives_other_names() -> None:
+    first, second = Names(1), Names(2)
+    assert not same(first.random((3,), "x"), second.random((3,), "x"))
+    element = np.ones((3, FIELDS), np.uint32)
+    assert not np.array_equal(first.mix(("a",), element), second.mix(("a",), element))
+    assert not np.array_equal(first.mix(("a",), element), first.mix(("b",), element))

@@ -1,0 +1,301 @@
+"""Compares a program with its quantised graph: both are evaluated on names, for all inputs at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.isa.encoding import DecodeError, from_bytes
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.program import Buffer, CpuStep, NpuStep, Program, TensorInfo
+from tilewright.prove import elements, moves, products  # noqa: F401  # they register the rules
+from tilewright.prove.findings import Finding, NoRule
+from tilewright.prove.graph import QuantisedGraph, Step, Value
+from tilewright.prove.machine import Machine
+from tilewright.prove.names import CELL, VALUE, Names, words_of
+from tilewright.prove.rules import Ranges, evaluate
+
+Array = np.ndarray
+
+
+@dataclass
+class Difference:
+    """The first output element whose names differ.
+
+    Attributes:
+        output, place: output tensor, and the index of the element in it.
+        tensor, layer, index: the first tensor of the graph, in its order, with an element that the program never
+            computes, the node that makes it, and the first such element; "" and () if there is none.
+        differing: number of differing elements of all outputs.
+    """
+
+    output: str
+    place: tuple[int, ...]
+    differing: int
+    tensor: str = ""
+    layer: str = ""
+    index: tuple[int, ...] = ()
+
+
+@dataclass
+class Verdict:
+    """The result of a proof.
+
+    Attributes:
+        proved: every element of every output has one name on both sides, and nothing is wrong with the program.
+        reason: of a proof that failed, one sentence.
+        difference: where names differ.
+        elements: elements of the outputs.
+        instructions, cpu_steps, conversions, opaque: how much was evaluated; opaque ones are CPU nodes that are unknown
+            functions.
+        accesses: units of memory whose order was checked.
+        rules: how often each rule was used.
+    """
+
+    proved: bool = False
+    reason: str = ""
+    difference: Difference | None = None
+    elements: int = 0
+    instructions: int = 0
+    cpu_steps: int = 0
+    conversions: int = 0
+    opaque: list[str] = field(default_factory=list)
+    accesses: int = 0
+    rules: dict[str, int] = field(default_factory=dict)
+    seed: int = 0
+
+
+_CONVERSIONS = ("Relayout", "PackMatMulParams", "SplitBytes", "JoinBytes")
+
+
+def prove(
+    graph: QuantisedGraph, program: Program, seed: int, progress: Callable[[str], None] = lambda text: None
+) -> Verdict:
+    """Proves that a program computes a graph, for all inputs.
+
+    Args:
+        graph: the network and the nodes of the program's CPU steps.
+        seed: of the names; another seed is another, independent proof.
+        progress: called with what is done now.
+    """
+    names = Names(seed)
+    verdict = Verdict(seed=seed, rules=names.used)
+    try:
+        if program.entries:
+            raise NoRule("no rule for programs with several entry points")
+        progress("the graph")
+        wanted = _graph_outputs(names, graph)
+        progress("the program")
+        side = _ProgramSide(names, graph, program, verdict)
+        side.run(progress)
+        _compare(graph, program, side, wanted, verdict)
+        if verdict.difference is not None:
+            progress("where they differ")
+            _locate(graph, program, verdict, seed)
+            verdict.reason = "the program computes something else than the graph"
+    except (DecodeError, Finding, NoRule) as error:
+        verdict.reason = ("not proved: " if isinstance(error, NoRule) else "") + str(error)
+    verdict.proved = not verdict.reason
+    return verdict
+
+
+def _inputs(names: Names, graph: QuantisedGraph) -> _Cells:
+    """Cells of a graph's inputs and constants."""
+    cells = _Cells(names, graph)
+    cells.update((name, names.random(graph.values[name].shape, "input", name)) for name in graph.inputs)
+    return cells
+
+
+class _Cells(dict[str, Array]):
+    """Cells by name; those of constants are made when they are asked for, and not kept."""
+
+    def __init__(self, names: Names, graph: QuantisedGraph) -> None:
+        super().__init__()
+        self.names, self.graph = names, graph
+
+    def __missing__(self, name: str) -> Array:
+        value = self.graph.values[name]
+        if value.data is None:
+            raise Finding(f"{name!r} is read before it is made")
+        return _constant(self.names, value)
+
+
+def _constant(names: Names, value: Value) -> Array:
+    data = value.data
+    assert data is not None
+    if data.dtype in (np.int8, np.uint8):
+        return names.bytes[data.astype(np.int16) - value.shift]
+    if data.dtype.kind in "iub" and data.size and abs(data.astype(np.int64)).max() < 1 << 30:
+        return names.constants(data.astype(np.int64))
+    return names.random(data.shape, "constant", str(data.dtype), data.tobytes())
+
+
+def _graph_outputs(names: Names, graph: QuantisedGraph, each: Callable[[Step, str, Array], None] | None = None,
+                   ) -> dict[str, Array]:  # fmt: skip
+    """Cells of a graph's outputs; `each` is called with every result."""
+    cells: dict[str, Array] = _inputs(names, graph)
+    ranges: Ranges = {}
+    readers = Counter(name for step in graph.steps for name in step.inputs)
+    for step in graph.steps:
+        results = evaluate(names, step, graph.values, cells, ranges)
+        for name, found in zip((n for n in step.outputs if n), results, strict=True):
+            cells[name] = found
+            if each is not None:
+                each(step, name, found)
+        for name in step.inputs:
+            readers[name] -= 1
+            if not readers[name] and name not in graph.outputs:
+                cells.pop(name, None)
+    return {name: cells[name] for name in graph.outputs}
+
+
+class _ProgramSide:
+    """The memories of a program, and its steps."""
+
+    def __init__(
+        self, names: Names, graph: QuantisedGraph, program: Program, verdict: Verdict, log: list[Array] | None = None
+    ) -> None:
+        self.names, self.graph, self.program, self.verdict, self.log = names, graph, program, verdict, log
+        self.arena = names.random((program.arena_bytes,), "arena")
+        self.buffers = {b.name: b for b in program.buffers}
+        self.host: dict[str, Array] = {}
+        cells = _inputs(names, graph)
+        infos = [*program.inputs, *(state.begin for state in program.states)]
+        if {t.name for t in infos} != set(graph.inputs):
+            raise Finding(
+                f"the program's inputs are {sorted(t.name for t in infos)}, the graph's {sorted(graph.inputs)}"
+            )
+        for info in infos:
+            self._write_host(info.buffer, cells[info.name])
+
+    def run(self, progress: Callable[[str], None]) -> None:
+        """Runs all steps."""
+        for number, step in enumerate(self.program.steps):
+            if isinstance(step, NpuStep):
+                image = self.program.instructions[step.first * INSTRUCTION_BYTES :][: step.count * INSTRUCTION_BYTES]
+                ops = from_bytes(image)
+                machine = Machine(
+                    self.names, self.program.config, self.program.constants, self.arena, ops, number, self.log
+                )
+                machine.run(step.first)
+                self.verdict.instructions += step.count
+                self.verdict.accesses += machine.order.checked
+            else:
+                self._cpu_step(number, step)
+            progress(f"step {number + 1} of {len(self.program.steps)}")
+
+    def _cpu_step(self, number: int, step: CpuStep) -> None:
+        nodes = self.graph.work.get(number, ())
+        if step.ops != [f"{node.op} {node.name or node.outputs[0]}" for node in nodes]:
+            raise Finding(f"CPU step {number} has other nodes than the compiler's: {', '.join(step.ops)[:200]}")
+        cells: dict[str, Array] = _Cells(self.names, self.graph)
+        ranges: Ranges = {}  # not those of the graph's tensors, which are the program's only if it is right
+        made = {name for node in nodes for name in node.outputs if name}
+        for name in {name for node in nodes for name in node.inputs if name} - made:
+            if self.graph.values[name].data is None:
+                cells[name] = self.read(name, self.graph.values[name].shape)
+        for node in nodes:
+            results = evaluate(self.names, node, self.graph.values, cells, ranges)
+            if self.log is not None:
+                self.log += [found[..., VALUE] for found in results]
+            cells.update(zip((n for n in node.outputs if n), results, strict=True))
+            if node.op in _CONVERSIONS:
+                self.verdict.conversions += 1
+            else:
+                self.verdict.opaque.append(f"{node.op} {node.name or node.outputs[0]}")
+        for name in step.buffers:
+            if name in made:
+                self.write(name, cells[name])
+        self.verdict.cpu_steps += 1
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Cells of a buffer.
+
+        Raises:
+            Finding: there is none of this name, or something else has been written over it.
+        """
+        buffer = self._buffer(name)
+        if buffer.space == "arena":
+            size = int(np.prod(shape))
+            if size > buffer.nbytes:
+                raise Finding(f"buffer {name!r} has {buffer.nbytes} bytes, {size} are read")
+            return self.arena[buffer.offset : buffer.offset + size].reshape(*shape, CELL)
+        if name not in self.host:
+            raise Finding(f"buffer {name!r} is read, but nothing wrote it or something wrote over it")
+        return self.host[name].reshape(*shape, CELL)
+
+    def write(self, name: str, cells: Array) -> None:
+        buffer = self._buffer(name)
+        if buffer.space == "arena":
+            flat = cells.reshape(-1, CELL)
+            if len(flat) > buffer.nbytes:
+                raise Finding(f"buffer {name!r} has {buffer.nbytes} bytes, {len(flat)} are written")
+            self.arena[buffer.offset : buffer.offset + len(flat)] = flat
+        else:
+            self._write_host(name, cells)
+
+    def _buffer(self, name: str) -> Buffer:
+        if name not in self.buffers:
+            raise Finding(f"the program has no buffer {name!r}")
+        return self.buffers[name]
+
+    def _write_host(self, name: str, cells: Array) -> None:
+        """Writes a host buffer; what lies over it is gone."""
+        buffer = self._buffer(name)
+        for other in list(self.host):
+            b = self.buffers[other]
+            if b.offset < buffer.offset + buffer.nbytes and buffer.offset < b.offset + b.nbytes:
+                del self.host[other]
+        self.host[name] = cells
+
+
+def _outputs(program: Program) -> list[TensorInfo]:
+    return [*program.outputs, *(state.end for state in program.states)]
+
+
+def _compare(
+    graph: QuantisedGraph, program: Program, side: _ProgramSide, wanted: dict[str, Array], verdict: Verdict
+) -> None:
+    infos = {t.name: t for t in _outputs(program)}
+    if set(infos) != set(graph.outputs):
+        raise Finding(f"the program's outputs are {sorted(infos)}, the graph's {sorted(graph.outputs)}")
+    for name in graph.outputs:
+        value = graph.values[name]
+        verdict.elements += int(np.prod(value.shape))
+        buffer = infos[name].buffer
+        if value.data is not None and side.buffers[buffer].data:
+            if program.sections[side.buffers[buffer].data] != np.ascontiguousarray(value.data).tobytes():
+                raise Finding(f"constant output {name!r} has other bytes")
+            continue
+        found = side.read(buffer, value.shape)
+        differs = (found[..., VALUE] != wanted[name][..., VALUE]).any(axis=-1)
+        if differs.any():
+            place = tuple(int(i) for i in np.argwhere(differs)[0])
+            if verdict.difference is None:
+                verdict.difference = Difference(name, place, 0)
+            verdict.difference.differing += int(differs.sum())
+
+
+def _locate(graph: QuantisedGraph, program: Program, verdict: Verdict, seed: int) -> None:
+    """Finds the first tensor of the graph with an element that the program never computes."""
+    names, log = Names(seed), []  # type: ignore[var-annotated]
+    side = _ProgramSide(names, graph, program, Verdict(), log)
+    side.run(lambda text: None)
+    computed = np.unique(np.concatenate([words_of(found).ravel() for found in log]))
+
+    def look(step: Step, name: str, cells: Array) -> None:
+        difference = verdict.difference
+        if difference is None or difference.tensor or graph.values[name].dtype not in (np.int8, np.uint8):
+            return
+        words = words_of(cells[..., VALUE]).ravel()
+        at = np.minimum(np.searchsorted(computed, words), len(computed) - 1)
+        missing = np.flatnonzero(computed[at] != words)
+        if len(missing):
+            difference.tensor, difference.layer = name, step.name or step.outputs[0]
+            shape = graph.values[name].shape
+            difference.index = tuple(int(i) for i in np.unravel_index(missing[0], shape))
+
+    _graph_outputs(names, graph, look)

@@ -1,0 +1,66 @@
+"""The quantised graph as plain data: what the checker gets of the compiler, and all it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor.
+
+    Attributes:
+        shape, dtype: as numpy has them.
+        data: of a constant, else None.
+        scale, zero_point: float32 and int32, () or one per channel; None for a tensor without quantisation.
+        axis: axis of the channels, None per tensor.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    data: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    zero_point: np.ndarray | None = None
+    axis: int | None = None
+
+    @property
+    def shift(self) -> int:
+        """The number subtracted where the machine stores the value: 128 for uint8."""
+        return 128 if self.dtype == np.uint8 else 0
+
+    @property
+    def stored_zero_point(self) -> int:
+        assert self.zero_point is not None
+        return int(self.zero_point) - self.shift
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node: an operator with its operands, results and attributes. Missing operands are ""."""
+
+    op: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class QuantisedGraph:
+    """A network: nodes in an order in which operands are made before they are read.
+
+    Attributes:
+        values: tensors by name.
+        work: nodes of the CPU steps of the program, by number of the step: conversions between layouts among them.
+        inputs, outputs: states among them.
+    """
+
+    values: Mapping[str, Value]
+    steps: tuple[Step, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    work: Mapping[int, tuple[Step, ...]] = field(default_factory=dict)

@@ -1,0 +1,58 @@
+"""Rules of data movement, exact for every type of element."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.prove.findings import NoRule
+from tilewright.prove.names import CELL
+from tilewright.prove.rules import Array, Node, rule
+
+
+@rule("Relayout")
+def relayout(node: Node) -> Array:
+    """A conversion between a plain tensor and blocks: see `tables` in its attributes."""
+    block, x, shape = node["block"], node.cells(), tuple(node["shape"])
+    plain = shape if not block else (shape[0], *shape[2:-1], shape[1] * block)
+    if (node["xor"] != 0) != (node.type().dtype != node.result.dtype):
+        raise NoRule("no rule for a Relayout that does not store uint8 less 128")
+    inside = np.ones(plain, bool)
+    index = []
+    for axis, table in enumerate(node["tables"]):
+        at = np.zeros((1,) * len(plain), np.int64)
+        for along, values in table.items():
+            wide = [1] * len(plain)
+            wide[along] = -1
+            at = at + np.asarray(values, np.int64).reshape(wide)
+        inside = inside & (at >= 0) & (at < x.shape[axis])
+        index.append(np.broadcast_to(np.clip(at, 0, x.shape[axis] - 1), plain))
+    fill = node.names.bytes[((node["fill"] & 255) ^ 128) - 128]
+    found = np.where(inside[..., None], x[tuple(index)] if index else x.reshape(-1)[:CELL], fill)
+    if block:
+        found = np.moveaxis(found.reshape(*plain[:-1], shape[1], block, CELL), -3, 1)
+    return np.ascontiguousarray(found)
+
+
+def _moved(node: Node, places: Array) -> Array:
+    """The first operand's elements of these numbers."""
+    node.names.count("data movement")
+    return np.asarray(node.cells().reshape(-1, CELL)[places.ravel()].reshape(*node.result.shape, CELL))
+
+
+def _places(node: Node) -> Array:
+    """Numbers of the first operand's elements, in its shape: what moves is applied to these."""
+    return np.arange(int(np.prod(node.type().shape))).reshape(node.type().shape)
+
+
+@rule("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+def reshape(node: Node) -> Array:
+    before, after = node.type().shape, node.result.shape
+    if len(before) > 1 and len(after) > 1 and before[:2] == after[:2]:
+        node.keep(1, *node.range(0, 1))
+    return _moved(node, _places(node))
+
+
+@rule("Transpose")
+def transpose(node: Node) -> Array:
+    rank = len(node.type().shape)
+    return _moved(node, _places(node).transpose(node.attributes.get("perm") or range(rank)[::-1]))

@@ -1,0 +1,111 @@
+"""Rules of convolutions and matrix products: exact sums in the fields, and the requantiser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.isa import numerics
+from tilewright.prove.names import CELL, FIELDS, PRIMES, field_product, matrix_product
+from tilewright.prove.rules import Array, Node, centred, planes, rule
+
+
+def _weights(node: Node, axis: int) -> tuple[Array, Array]:
+    """Integers of constant weights less their zero points, and the requantiser's scales of the channels on `axis`."""
+    w, x, y = node.type(1), node.type(), node.result
+    assert w.scale is not None and w.zero_point is not None and x.scale is not None and y.scale is not None
+    data = node.constant(1).astype(np.int64)
+    shape = [1] * data.ndim
+    if w.scale.ndim:
+        shape[axis if w.axis is None else w.axis] = -1
+    return data - w.zero_point.reshape(shape), numerics.product_scale(x.scale, w.scale, y.scale)
+
+
+def _with_bias(node: Node, acc: Array) -> Array:
+    """A sum with channels on the last axis, and the bias."""
+    if len(node.types) < 3 or node.types[2] is None:
+        return acc
+    bias = node.constant(2).astype(np.int64)
+    return ((acc.astype(np.int64) + bias[:, None] % PRIMES) % PRIMES).astype(np.uint32)
+
+
+def _bounds(node: Node, w: Array, axis: int, padded: bool, groups: int = 1) -> tuple[Array, Array]:
+    """Least and largest sums of every output channel: of weights [O, C/groups, taps], by the range of every input
+    channel (on `axis`) less the zero point, and 0 where there is padding."""
+    low, high = (end - node.type().stored_zero_point for end in node.range(0, axis))
+    if padded:
+        low, high = np.minimum(low, 0), np.maximum(high, 0)
+    low, high = (end.reshape(groups, 1, -1, 1) for end in (low, high))
+    parts = w.reshape(groups, -1, *w.shape[1:])
+    bias = node.constant(2).astype(np.int64) if len(node.types) > 2 and node.types[2] is not None else 0
+    ends = [f(parts * low, parts * high).sum(axis=(2, 3)).ravel() + bias for f in (np.minimum, np.maximum)]
+    return ends[0], ends[1]
+
+
+def _convolved(x: Array, w: Array, strides: Any, pads: Any, dilations: Any, group: int) -> Array:
+    """Elements x [N, C, H, W, FIELDS] by integers w [O, C/group, KH, KW]: elements [N, OH, OW, O, FIELDS]."""
+    x = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3]), (0, 0)))
+    (sy, sx), (dy, dx), (outputs, depth, kh, kw) = strides, dilations, w.shape
+    oh = (x.shape[2] - (kh - 1) * dy - 1) // sy + 1
+    ow = (x.shape[3] - (kw - 1) * dx - 1) // sx + 1
+    taps = [
+        x[:, :, i * dy : i * dy + (oh - 1) * sy + 1 : sy, j * dx : j * dx + (ow - 1) * sx + 1 : sx]
+        for i in range(kh) for j in range(kw)
+    ]  # fmt: skip
+    flat, each = w.reshape(outputs, depth, kh * kw), outputs // group
+    if depth == 1 and group > 1:
+        total = np.zeros((x.shape[0], outputs, oh, ow, FIELDS), np.int64)
+        for t, tap in enumerate(taps):
+            total += np.repeat(tap, each, axis=1).astype(np.int64) * flat[:, 0, t, None, None, None]
+        return np.moveaxis((total % PRIMES).astype(np.uint32), 1, 3)
+    parts = []
+    for g in range(group):
+        columns = np.stack([np.moveaxis(tap[:, g * depth : (g + 1) * depth], 1, 3) for tap in taps], axis=4)
+        columns = columns.reshape(*columns.shape[:3], depth * kh * kw, FIELDS)
+        matrix = flat[g * each : (g + 1) * each].reshape(each, -1).T
+        parts.append(matrix_product(columns, matrix))
+    return np.concatenate(parts, axis=3)
+
+
+@rule("QConv", "QConvTranspose")
+def conv(node: Node) -> Array:
+    transposed = node.step.op == "QConvTranspose"
+    w, scale = _weights(node, 1 if transposed else 0)
+    x, rank, group = centred(node), len(node["kernel"]), node["group"]
+    bounds = None if transposed else _bounds(node, w.reshape(*w.shape[:2], -1), 1, any(node["pads"]), group)
+    if rank == 1:
+        x, w = x[:, :, None], w[:, :, None]
+    strides, dilations = (planes(node[k], 1, rank) for k in ("strides", "dilations"))
+    pads = planes(node["pads"], 0, rank)
+    if transposed:
+        n, c, h, width = x.shape[:4]
+        extra = planes(node["output_padding"], 0, rank)
+        spread = np.zeros((n, c, (h - 1) * strides[0] + 1, (width - 1) * strides[1] + 1, FIELDS), np.uint32)
+        spread[:, :, :: strides[0], :: strides[1]] = x
+        reach = [(w.shape[2 + i] - 1) * dilations[i] for i in (0, 1)]
+        ends = [reach[i % 2] - pads[i] + (extra[i - 2] if i > 1 else 0) for i in range(4)]
+        cut = [max(0, -e) for e in ends]
+        spread = spread[:, :, cut[0] : spread.shape[2] - cut[2], cut[1] : spread.shape[3] - cut[3]]
+        outputs = w.shape[1]
+        w = w.reshape(group, c // group, outputs, *w.shape[2:]).swapaxes(1, 2)[..., ::-1, ::-1]
+        w = w.reshape(group * outputs, c // group, *w.shape[3:])
+        x, strides, pads = spread, (1, 1), tuple(max(0, e) for e in ends)
+    acc = _with_bias(node, _convolved(x, w, strides, pads, dilations, group))
+    return np.moveaxis(node.requantized(acc, scale, bounds=bounds), 3, 1).reshape(*node.result.shape, CELL)
+
+
+@rule("QMatMul")
+def matmul(node: Node) -> Array:
+    x, y, bounds = centred(node), node.result, None
+    weights = node.type(1).data
+    if weights is not None and weights.ndim == 2:
+        w, scale = _weights(node, 1)
+        acc = matrix_product(x, w)
+        bounds = _bounds(node, w.T[..., None], x.ndim - 2, False)
+    else:
+        a, b = node.type(), node.type(1)
+        assert a.scale is not None and b.scale is not None and y.scale is not None
+        scale = numerics.product_scale(a.scale, b.scale, y.scale)
+        acc = field_product(x, centred(node, 1))
+    return node.requantized(_with_bias(node, acc), scale, bounds=bounds, axis=len(y.shape) - 1).reshape(*y.shape, CELL)

@@ -1,0 +1,170 @@
+"""The rules of the operators: names of results from names of operands, written from docs/numerics.md.
+
+An 8-bit tensor is cells in the tensor's shape, of its values as the machine stores them (uint8 less 128). A tensor of
+another type is cells too, one for each element; what is computed with them is an unknown function, the same for the
+same operator, attributes and operands. Data movement is exact for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.isa import numerics
+from tilewright.isa.instructions import Rounding
+from tilewright.prove.findings import NoRule
+from tilewright.prove.graph import Step, Value
+from tilewright.prove.names import PRIMES, VALUE, Names, residues
+
+Array = np.ndarray
+Rule = Callable[["Node"], Array]
+RULES: dict[str, Rule] = {}
+#: By tensor: an axis, and the least and largest value along it for every input, where these are known.
+Ranges = dict[str, tuple[int, Array, Array]]
+_EIGHT = (np.dtype(np.int8), np.dtype(np.uint8))
+
+
+def rule(*ops: str) -> Callable[[Rule], Rule]:
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(ops, function))
+        return function
+
+    return register
+
+
+class Node:
+    """A node under evaluation: its operands' cells, types and attributes."""
+
+    def __init__(
+        self, names: Names, step: Step, values: Mapping[str, Value], cells: Mapping[str, Array], ranges: Ranges
+    ) -> None:
+        self.ranges = ranges
+        self.names, self.step, self.attributes = names, step, step.attributes
+        self.types = [values[n] if n else None for n in step.inputs]
+        self.result = values[next(n for n in step.outputs if n)]
+        self._cells = cells
+
+    @property
+    def operands(self) -> list[Array | None]:
+        """Cells of all operands, None for missing ones."""
+        return [self._cells[n] if n else None for n in self.step.inputs]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attributes[name]
+
+    def cells(self, number: int = 0) -> Array:
+        return self._cells[self.step.inputs[number]]
+
+    def type(self, number: int = 0) -> Value:
+        found = self.types[number]
+        assert found is not None
+        return found
+
+    def constant(self, number: int) -> Array:
+        """The values of a constant operand. Raises `NoRule` for any other."""
+        found = self.types[number] if number < len(self.types) else None
+        if found is None or found.data is None:
+            raise NoRule(f"no rule for {self.step.op} whose operand {number} is no constant")
+        return found.data
+
+    def limits(self) -> tuple[int, int]:
+        """The clamp, of stored values."""
+        info = np.iinfo(self.result.dtype)
+        low, high = max(info.min, self.attributes["out_min"]), min(info.max, self.attributes["out_max"])
+        return low - self.result.shift, high - self.result.shift
+
+    def range(self, number: int, axis: int) -> tuple[Array, Array]:
+        """Least and largest value of an operand for each place along an axis, for every input of the network."""
+        low, high = self.names.limits(self.cells(number))
+        others = tuple(i for i in range(low.ndim) if i != axis)
+        low, high = low.min(axis=others), high.max(axis=others)
+        known = self.ranges.get(self.step.inputs[number])
+        if known is not None and known[0] == axis:
+            low, high = np.maximum(low, known[1]), np.minimum(high, known[2])
+        return low, high
+
+    def keep(self, axis: int, low: Array, high: Array) -> None:
+        """Keeps the range of the result."""
+        self.ranges[next(n for n in self.step.outputs if n)] = axis, low.astype(np.int64), high.astype(np.int64)
+
+    def requantized(
+        self, acc: Array, scale: Any, rounding: int = Rounding.EVEN, bounds: tuple[Array, Array] | None = None,
+        axis: int = 1,
+    ) -> Array:  # fmt: skip
+        """Cells of a sum, with the channels of `scale` and of `bounds` (least and largest sums) on the last axis.
+
+        Args:
+            axis: that of the channels in the result.
+        """
+        bits, zero_point, limits = numerics.scale_bits(scale), self.result.stored_zero_point, self.limits()
+        if bounds is not None and min(bounds[0].min(), -bounds[1].max()) > -(1 << 31):
+            ends = [numerics.requantize(end, bits, zero_point, *limits, rounding) for end in bounds]
+            self.keep(axis, np.minimum(*ends), np.maximum(*ends))
+        return self.names.requantize(acc, bits, zero_point, *limits, rounding, bounds)
+
+
+def evaluate(
+    names: Names, step: Step, values: Mapping[str, Value], cells: Mapping[str, Array], ranges: Ranges
+) -> list[Array]:
+    """Cells of every result of a node. Operators without a rule of their own are unknown functions of their operands.
+
+    Args:
+        ranges: of the tensors in `cells`; those of the results are added.
+
+    Raises:
+        NoRule: a quantised operator without a rule.
+    """
+    node = Node(names, step, values, cells, ranges)
+    if step.op in RULES:
+        return [RULES[step.op](node)]
+    if "reason" in step.attributes and step.op not in ("QSoftmax", "QNorm", "QPlaneNorm"):
+        raise NoRule(f"no rule for {step.op} ({step.name})")
+    return unknown(node)
+
+
+def unknown(node: Node) -> list[Array]:
+    """Results of an unknown function."""
+    step, names = node.step, node.names
+    names.count(f"opaque {step.op}")
+    key = (step.op, *sorted((k, _plain(v)) for k, v in step.attributes.items() if k != "reason"))
+    described = [None if t is None else (t.shape, str(t.dtype), _quant(t)) for t in node.types]
+    sizes = {node.result.shape}
+    if step.op in _ELEMENTWISE and sizes == {node.type().shape}:
+        others = [c[..., VALUE].tobytes() for c in node.operands[1:] if c is not None]
+        digest = (*key, _quant(node.type()), str(node.type().dtype), _quant(node.result), others)
+        return [names.cells(names.mix(digest, node.cells()[..., VALUE]))]
+    if len(step.outputs) > 1:
+        raise NoRule(f"no rule for {step.op} ({step.name}) with {len(step.outputs)} results")
+    return [names.opaque((*key, described), [c for c in node.operands if c is not None], node.result.shape)]
+
+
+_ELEMENTWISE = ("QuantizeLinear", "DequantizeLinear", "Cast")
+
+
+def _plain(value: Any) -> str:
+    return repr(value.tolist() if isinstance(value, np.ndarray) else value)
+
+
+def _quant(t: Value) -> Any:
+    if t.scale is None or t.zero_point is None:
+        return None
+    return t.scale.tolist(), t.zero_point.tolist(), t.axis
+
+
+def centred(node: Node, number: int = 0) -> Array:
+    """Elements of an operand less its zero point."""
+    cells, t = node.cells(number), node.type(number)
+    zero = residues(np.array(t.stored_zero_point))
+    return np.asarray((cells[..., VALUE].astype(np.int64) - zero) % PRIMES, np.uint32)
+
+
+def planes(values: Any, fill: int, rank: int) -> tuple[int, ...]:
+    """An attribute of one or two spatial axes as that of two."""
+    sizes = tuple(int(v) for v in values)
+    if rank > 2:
+        raise NoRule(f"no rule for windows of {rank} axes")
+    if rank == 2:
+        return sizes
+    return (fill, *sizes) if len(sizes) == 1 else (fill, sizes[0], fill, sizes[1])
