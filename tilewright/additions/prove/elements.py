@@ -8,10 +8,11 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
+from tilewright.prove.fields import FIELDS, PRIMES, residues
 from tilewright.prove.findings import NoRule
 from tilewright.prove.graph import Value
-from tilewright.prove.names import CELL, FIELDS, PRIMES, residues
-from tilewright.prove.rules import Array, Node, centred, planes, rule, unknown
+from tilewright.prove.names import CELL
+from tilewright.prove.rules import EIGHT_BIT, Array, Node, centred, planes, rule, unknown
 
 _BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
 
@@ -80,6 +81,21 @@ def _stored(table: bytes, before: Value, after: Value) -> Array:
     found = np.frombuffer(table, np.uint8)
     found = found[np.arange(256) ^ before.shift] ^ after.shift
     return np.asarray(found, np.uint8).view(np.int8)
+
+
+@rule("Max", "Min")
+def extremum(node: Node) -> Array:
+    """Integers of one type; others are unknown."""
+    if any(node.type(i).dtype != node.result.dtype or node.result.dtype not in EIGHT_BIT
+           for i in range(len(node.step.inputs))):  # fmt: skip
+        return unknown(node)[0]
+    by = np.maximum if node.step.op == "Max" else np.minimum
+    found = node.cells()
+    for i in range(1, len(node.step.inputs)):
+        shape = np.broadcast_shapes(found.shape, node.cells(i).shape)
+        a, b = np.broadcast_to(found, shape), np.broadcast_to(node.cells(i), shape)
+        found = node.names.combine(a, b, by(_BYTES[:, None], _BYTES[None]))
+    return found
 
 
 @rule("QLut")
@@ -160,6 +176,23 @@ def _mean(node: Node, total: Array, n: int) -> Array:
         return node.requantized(total, *found)
     least, most = (n * (end - x.stored_zero_point) for end in node.range(0, 1))
     return node.requantized(total, factor, bounds=None if any(a.get("pads", ())) else (least, most))
+
+
+@rule("ReduceMax", "ReduceMin")
+def reduced(node: Node) -> Array:
+    """The largest integer along axes; the least one is that of all bits inverted, inverted."""
+    if node.type().dtype != node.result.dtype or node.result.dtype not in EIGHT_BIT:
+        return unknown(node)[0]
+    rank = len(node.type().shape)
+    given = node.attributes.get("axes") or (node.constant(1) if len(node.types) > 1 and node.types[1] else range(rank))
+    axes = sorted(int(axis) % rank for axis in np.ravel(given))
+    kept = [axis for axis in range(rank) if axis not in axes]
+    cells = node.cells().transpose(*kept, *axes, rank)
+    cells = cells.reshape(*cells.shape[: len(kept)], -1, CELL)
+    if node.step.op == "ReduceMax":
+        return node.names.maximum(cells).reshape(*node.result.shape, CELL)
+    found = node.names.maximum(node.names.look_up(cells, ~_BYTES))
+    return node.names.look_up(found, ~_BYTES).reshape(*node.result.shape, CELL)
 
 
 @rule("QGlobalAveragePool")

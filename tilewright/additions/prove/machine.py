@@ -2,69 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tilewright.isa import numerics
-from tilewright.isa.codes import CodeError, CodeMode, Decoder
-from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import DecodeError, Op, check
-from tilewright.isa.instructions import Memory, Source
-from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION
+from tilewright.isa.instructions import Source
+from tilewright.prove.fields import FIELDS, PRIMES, field_product, matrix_product
+from tilewright.prove.fields import residues as residues_of
 from tilewright.prove.findings import Finding, NoRule
-from tilewright.prove.names import CELL, FIELDS, PRIMES, VALUE, Names, as_integers, field_product, matrix_product
-from tilewright.prove.names import residues as residues_of
-from tilewright.prove.order import Order
+from tilewright.prove.memories import Memories, nest
+from tilewright.prove.names import CELL, VALUE
 
 Array = np.ndarray
 
 
-def nest(levels: Sequence[Sequence[int]], operands: int) -> list[Array]:
-    """Offsets of every operand at every index of a loop nest, level 0 fastest. A level is (count, strides...)."""
-    found = [np.zeros(1, np.int64) for _ in range(operands)]
-    for count, *strides in levels:
-        index = np.arange(count, dtype=np.int64)[:, None]
-        found = [(index * stride + offsets[None]).ravel() for stride, offsets in zip(strides, found, strict=True)]
-    return found
-
-
-class Machine:
-    """Scratchpads and registers at the start of a program: what nobody wrote has a name of its own.
-
-    Args:
-        constants: the constant region.
-        arena: cells [bytes, CELL] of the arena, which STORE changes.
-        log: receives the elements of everything VECTOR makes, None to leave that out.
-    """
-
-    def __init__(
-        self, names: Names, config: NpuConfig, constants: bytes, arena: Array, ops: Sequence[Op], label: int,
-        log: list[Array] | None = None,
-    ) -> None:  # fmt: skip
-        self.names, self.config, self.arena, self.ops, self.log = names, config, arena, ops, log
-        self.constants = np.frombuffer(constants, np.int8)
-        c = config
-        self.act = names.random((c.act_rows, c.block_in), "ACT", label)
-        self.acc = names.random((c.acc_rows * c.block_out,), "ACC", label)[:, VALUE].copy()
-        self.wgt = np.zeros((c.wgt_tiles, c.block_out, c.block_in), np.int8)
-        self.wgt_cells: dict[int, Array] = {}  # tiles that are no constants: elements [block_out, block_in, FIELDS]
-        self.wgt_known = np.zeros(c.wgt_tiles, bool)
-        self.prm = np.zeros((c.prm_rows, c.block_in, 2), np.uint32)
-        self.prm_known = np.zeros(c.prm_rows, bool)
-        self.lut = np.zeros((c.lut_tables, 256), np.int8)
-        self.lut_known = np.zeros(c.lut_tables, bool)
-        self.unit = min(c.block_in, c.block_out)  # lanes of ACC that are ordered as one
-        self.order = Order(ops, {
-            "ACT": c.act_rows, "WGT": c.wgt_tiles, "PRM": c.prm_rows, "LUT": max(1, c.lut_tables),
-            "ACC": c.acc_rows * c.block_out // self.unit, "arena": len(arena),
-        })  # fmt: skip
-        self.gemm_loops = [(1, 0, 0, 0)] * c.gemm_loops
-        self.vector_loops = [(1, 0, 0, 0, 0)] * c.vector_loops
-        self.boxes = {"LOAD": [(1, 0, 0)] * 2, "STORE": [(1, 0, 0)] * 2}
-        self.pad, self.post, self.add = (Op(ops[-1].instruction) for _ in range(3))
-        self.decoder = Decoder(c) if c.weight_codes else None
-        self._last_rows: tuple[Array, Array] | None = None
+class Machine(Memories):
+    """The engines: one NPU step from its first instruction to END."""
 
     def run(self, first: int = 0) -> None:
         """Runs the instructions up to END; `first` is the number of the first one, for messages.
@@ -122,111 +75,6 @@ class Machine:
             case name:
                 raise NoRule(f"no rule for {name}")
 
-    def rows(self, memory: str, offsets: Array, size: int) -> Array:
-        """Row addresses, modulo the address space, inside of the memory."""
-        found = offsets % (1 << self.config.address_bits)
-        if (found >= size).any():
-            raise Finding(f"{memory} row {int(found.max())} is beyond its {size} rows")
-        return found
-
-    # transfers
-
-    def _memory(self, region: int, offsets: Array, nbytes: int) -> tuple[Array, bool]:
-        """Bytes that begin at offsets, [.., nbytes] places, and True if they are those of the arena."""
-        if region not in (CONSTANT_REGION, ARENA_REGION):
-            raise NoRule(f"no rule for region {region}")
-        size = len(self.constants) if region == CONSTANT_REGION else len(self.arena)
-        places = (offsets[..., None] + np.arange(nbytes)) % (1 << self.config.offset_bits)
-        if places.size and places.max() >= size:
-            raise Finding(f"byte {int(places.max())} is beyond the {size} bytes of region {region}")
-        if region == ARENA_REGION:
-            self.order.read("arena", places.ravel())
-        return places, region == ARENA_REGION
-
-    def _load(self, op: Op) -> None:
-        (count0, rows0, mem0), (count1, rows1, mem1) = self.boxes["LOAD"]
-        left, right, top, bottom = (self.pad[side] for side in ("left", "right", "top", "bottom"))
-        width, count = left + op["count"] + right, op["count"]
-        if width * (top + count0 + bottom) * count1 == 0:
-            raise Finding("the box has no row")
-        target = Memory(op["target"])
-        places = nest([(width, 1, 0), (top + count0 + bottom, rows0, mem0), (count1, rows1, mem1)], 2)
-        index = nest([(width, 1, 0), (top + count0 + bottom, 0, 1), (count1, 0, 0)], 2)
-        x, y = index[0], index[1]
-        data = (x >= left) & (x < left + count) & (y >= top) & (y < top + count0)
-        rows = self.rows(target.name, op["row"] + places[0], target.rows(self.config))
-        self.order.write(target.name, rows)
-        nbytes = target.row_bytes(self.config)
-        offsets = (op["offset"] + places[1] - top * mem0 + (x - left) * nbytes)[data]
-        bytes_, dynamic = self._memory(op["region"], offsets, nbytes)
-        fill = ((self.pad["fill"] & 255) ^ 128) - 128
-        if len(np.unique(rows)) != len(rows):
-            raise NoRule("no rule for a box that writes a row twice")
-        if target == Memory.ACT:
-            self.act[rows[~data]] = self.names.bytes[fill]
-            self.act[rows[data]] = self.arena[bytes_] if dynamic else self.names.bytes[self.constants[bytes_]]
-            return
-        if dynamic and target != Memory.WGT:
-            raise NoRule(f"no rule for {target.name} from the arena")
-        values = np.full((len(rows), nbytes), fill, np.int8)
-        if not dynamic:
-            values[data] = self.constants[bytes_]
-        c = self.config
-        if target == Memory.WGT:
-            self.wgt[rows], self.wgt_known[rows] = values.reshape(-1, c.block_out, c.block_in), True
-            for row in rows:
-                self.wgt_cells.pop(int(row), None)
-            if dynamic:
-                for row, tile in zip(rows[data], self.arena[bytes_][..., VALUE], strict=True):
-                    known, value = as_integers(tile)
-                    self.wgt[row] = value.reshape(c.block_out, c.block_in)
-                    if not known.all():
-                        self.wgt_cells[int(row)] = tile.reshape(c.block_out, c.block_in, FIELDS)
-        elif target == Memory.PRM:
-            self.prm[rows], self.prm_known[rows] = values.view(np.uint32).reshape(-1, c.block_in, 2), True
-        else:
-            self.lut[rows], self.lut_known[rows] = values, True
-
-    def _load_coded(self, op: Op) -> None:
-        if op["region"] != CONSTANT_REGION or self.decoder is None:
-            raise NoRule("no rule for coded weights outside of the constants")
-        c = self.config
-        start = op["offset"] // c.bus_bytes * c.bus_bytes
-
-        def read() -> bytes:
-            places, _ = self._memory(CONSTANT_REGION, np.array([start]), op["beats"] * c.bus_bytes)
-            return bytes(self.constants[places])
-
-        try:
-            rounds = list(
-                self.decoder.load(op["mode"], op["count"] * c.tile_bytes // c.weight_codes, op["beats"], read)
-            )
-        except CodeError as error:
-            raise Finding(f"coded weights: {error}") from None
-        if op["mode"] == CodeMode.WEIGHTS:
-            rows = self.rows("WGT", op["row"] + np.arange(op["count"]), c.wgt_tiles)
-            self.order.write("WGT", rows)
-            tiles = np.frombuffer(b"".join(rounds), np.int8)
-            self.wgt[rows], self.wgt_known[rows] = tiles.reshape(-1, c.block_out, c.block_in), True
-            for row in rows:
-                self.wgt_cells.pop(int(row), None)
-
-    def _store(self, op: Op) -> None:
-        (count0, rows0, mem0), (count1, rows1, mem1) = self.boxes["STORE"]
-        c = self.config
-        if op["region"] != ARENA_REGION:
-            raise Finding(f"region {op['region']} must not be written")
-        at, offsets = nest([(op["count"], 1, c.block_in), (count0, rows0, mem0), (count1, rows1, mem1)], 2)
-        rows = self.rows("ACT", op["row"] + at, c.act_rows)
-        places = (op["offset"] + offsets[:, None] + np.arange(c.block_in)) % (1 << c.offset_bits)
-        if places.max() >= len(self.arena):
-            raise Finding(f"byte {int(places.max())} is beyond the {len(self.arena)} bytes of the arena")
-        self.order.read("ACT", rows)
-        self.order.write("arena", places.ravel())
-        if len(np.unique(offsets)) != len(offsets):
-            raise NoRule("no rule for a box that writes a byte twice")
-        self.arena[places] = self.act[rows]
-
     # products
 
     def _weights(self, tiles: Array) -> Array:
@@ -242,8 +90,22 @@ class Machine:
                 found[place] = self.wgt_cells[int(tiles[place])]
         return found
 
-    def _accumulate(self, rows: Array, lanes: int, sums: Array, accumulate: bool) -> None:
-        """Writes sums [n, lanes, FIELDS] to ACC rows of so many lanes, or adds them."""
+    def _accumulate(
+        self, rows: Array, lanes: int, sums: Array, accumulate: bool, single: tuple[Array, Array] | None
+    ) -> None:
+        """Writes sums [n, lanes, FIELDS] to ACC rows of so many lanes, or adds them.
+
+        Args:
+            single: cells and weights [n, lanes] of sums of one byte: 0 for sums without one. They are a hint, which is
+                checked where it is used.
+        """
+        cells, weights = self.single.reshape(-1, lanes, CELL), self.single_weight.reshape(-1, lanes)
+        if not accumulate or single is None:
+            weights[rows] = 0
+        if single is not None:
+            at = single[1] != 0
+            places = np.broadcast_to(rows[:, None], at.shape)[at], np.nonzero(at)[1]
+            cells[places], weights[places] = single[0][at], single[1][at]
         units = lanes // self.unit
         self.order.write("ACC", (rows[:, None] * units + np.arange(units)).ravel())
         acc = self.acc.reshape(-1, lanes, FIELDS)
@@ -268,6 +130,8 @@ class Machine:
         starts, which = np.unique(outer[1], return_inverse=True)
         groups = [np.flatnonzero(which.ravel() == i) for i in range(len(starts))]
         sums = np.empty((len(acc), c.block_out, FIELDS), np.uint32)
+        single = np.zeros((len(acc), c.block_out, CELL), np.uint32), np.zeros((len(acc), c.block_out), np.int64)
+        several = False
         together = len(groups) > 1 and all(np.array_equal(outer[0][g], outer[0][groups[0]]) for g in groups)
         for members in [groups] if together else [[g] for g in groups]:
             here = members[0]
@@ -280,9 +144,16 @@ class Machine:
             w = w.reshape(values.shape[1], len(members) * c.block_out, *weights.shape[4:])
             product = matrix_product(values, w) if weights.ndim == 4 else field_product(values, w)
             product = product.reshape(len(here), len(members), c.block_out, FIELDS)
+            columns: Array = np.flatnonzero(np.count_nonzero(w, axis=0) == 1) if w.ndim == 2 else np.zeros(0, int)
+            several |= w.ndim > 2 or bool((np.count_nonzero(w, axis=0) > 1).all())
+            for column in columns:
+                i, lane = divmod(int(column), c.block_out)
+                source = int(np.flatnonzero(w[:, column])[0])
+                single[0][members[i], lane] = self.act[rows[:, source // c.block_in], source % c.block_in]
+                single[1][members[i], lane] = w[source, column]
             for i, group in enumerate(members):
                 sums[group] = product[:, i]
-        self._accumulate(acc, c.block_out, sums, bool(op["accumulate"]))
+        self._accumulate(acc, c.block_out, sums, bool(op["accumulate"]), None if several else single)
 
     def _depthwise(self, op: Op) -> None:
         c, loops = self.config, self.gemm_loops
@@ -307,6 +178,8 @@ class Machine:
         if weights.ndim > 3:
             raise NoRule("no rule for a window with weights that are no constants")
         sums = np.zeros((len(at), lanes, FIELDS), np.int64)
+        single = np.zeros((len(at), lanes, CELL), np.uint32), np.zeros((len(at), lanes), np.int64)
+        alone = (np.count_nonzero(weights, axis=2) == 1)[which.ravel()]
         for slot in range(c.block_in):
             w = weights[which.ravel(), :, slot].astype(np.int64)
             source = at - slot - op["delay"] * (slot // c.window_segment)
@@ -315,7 +188,11 @@ class Machine:
                 slice_ = slice(op["slice"] * lanes, (op["slice"] + 1) * lanes)
                 values = self.act[pushed[source[used]], slice_, VALUE].astype(np.int64)
                 sums[used] += values * w[used][..., None]
-        self._accumulate(acc, lanes, (sums % PRIMES).astype(np.uint32), bool(op["accumulate"]))
+                if (here := alone[used] & (w[used] != 0)).any():
+                    single[0][used] = np.where(here[..., None], self.act[pushed[source[used]], slice_], single[0][used])
+                    single[1][used] = np.where(here, w[used], single[1][used])
+        found = single if alone.any() else None
+        self._accumulate(acc, lanes, (sums % PRIMES).astype(np.uint32), bool(op["accumulate"]), found)
 
     # VECTOR
 
@@ -350,7 +227,11 @@ class Machine:
                 values = self.act[a, :, VALUE].astype(np.int64).sum(axis=1) if source == Source.SUM else (
                     self.acc.reshape(-1, c.block_in, FIELDS)[a].astype(np.int64))  # fmt: skip
                 total = ((values + bias[..., None] % PRIMES) % PRIMES).astype(np.uint32)
-                cells = names.requantize(total, scale, *rule)
+                single = None
+                if source == Source.ACC:
+                    single = (self.single.reshape(-1, c.block_in, CELL)[a],
+                              self.single_weight.reshape(-1, c.block_in)[a])  # fmt: skip
+                cells = names.requantize(total, scale, *rule, None, single)
         elif source == Source.MAX:
             cells = names.maximum(np.moveaxis(self.act[a], 1, 2))
         else:

@@ -56,3 +56,37 @@ def reshape(node: Node) -> Array:
 def transpose(node: Node) -> Array:
     rank = len(node.type().shape)
     return _moved(node, _places(node).transpose(node.attributes.get("perm") or range(rank)[::-1]))
+
+
+@rule("Slice")
+def slice_(node: Node) -> Array:
+    starts, ends, axes, steps = (node.constant(i).ravel().tolist() for i in (1, 2, 3, 4))
+    places = _places(node)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        places = np.take(places, range(*slice(start, end, step).indices(places.shape[axis])), axis=axis)
+    return _moved(node, places)
+
+
+@rule("Split")
+def split(node: Node) -> list[Array]:
+    axis, sizes = node["axis"], node.constant(1).ravel()
+    return list(np.split(node.cells(), np.cumsum(sizes)[:-1], axis=axis % len(node.type().shape)))
+
+
+@rule("Gather")
+def gather(node: Node) -> Array:
+    return _moved(node, np.take(_places(node), node.constant(1), axis=node.attributes.get("axis", 0)))
+
+
+@rule("Tile", "Expand")
+def tile(node: Node) -> Array:
+    before, after = node.type().shape, node.result.shape
+    wide = (1,) * (len(after) - len(before)) + tuple(before)
+    index = np.ix_(*(np.arange(n) % m for m, n in zip(wide, after, strict=True)))
+    return _moved(node, _places(node).reshape(wide)[index])
+
+
+@rule("Concat")
+def joined(node: Node) -> Array:
+    rank = len(node.result.shape)
+    return np.concatenate([node.cells(i) for i in range(len(node.step.inputs))], axis=node["axis"] % rank)

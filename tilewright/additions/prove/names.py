@@ -19,64 +19,13 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
+from tilewright.prove.fields import FIELDS, PRIMES, Array, as_integers, residues
 
-Array = np.ndarray
-
-#: The four largest primes below 2**31: sums of products by small weights are exact in float64.
-PRIMES = np.array([2147483647, 2147483629, 2147483587, 2147483579], np.int64)
-FIELDS = len(PRIMES)
 VALUE, ROOT, TABLE = slice(0, FIELDS), slice(FIELDS, 2 * FIELDS), 2 * FIELDS
 CELL = TABLE + 1
 _P = PRIMES.astype(np.uint64)
 _BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64)
-
-
-def residues(values: Array) -> Array:
-    """Integers as elements: uint32 [..., FIELDS]."""
-    return np.asarray(np.asarray(values, np.int64)[..., None] % PRIMES, np.uint32)
-
-
-def as_integers(elements: Array) -> tuple[Array, Array]:
-    """Marks the elements that are constants, and gives their values (0 elsewhere).
-
-    An element is a constant if it is that of one integer of less than 2**30 in all fields; others are so by chance
-    once in 2**93.
-    """
-    first = elements[..., 0].astype(np.int64)
-    value = np.where(first > PRIMES[0] >> 1, first - PRIMES[0], first)
-    known = np.abs(value) < 1 << 30
-    for k in range(1, FIELDS):
-        known &= value % PRIMES[k] == elements[..., k]
-    return known, np.where(known, value, 0)
-
-
-def matrix_product(a: Array, w: Array) -> Array:
-    """Elements [..., N, FIELDS] times integers [N, O] of at most 9 bits: elements [..., O, FIELDS], uint32."""
-    lead, n = a.shape[:-2], a.shape[-2]
-    flat, weights = a.reshape(-1, n, FIELDS), w.astype(np.float64)
-    found = np.empty((len(flat), w.shape[1], FIELDS), np.uint32)
-    for k in range(FIELDS):
-        total = np.zeros((len(flat), w.shape[1]), np.int64)
-        for i in range(0, n, 1 << 13):  # 31 + 9 + 13 bits are exact
-            part = np.ascontiguousarray(flat[:, i : i + (1 << 13), k], np.float64) @ weights[i : i + (1 << 13)]
-            total += part.astype(np.int64) % PRIMES[k]
-        found[..., k] = total % PRIMES[k]
-    return found.reshape(*lead, w.shape[1], FIELDS)
-
-
-def field_product(a: Array, b: Array) -> Array:
-    """Elements [..., M, N, FIELDS] times elements [..., N, O, FIELDS]."""
-    found = np.empty((*np.broadcast_shapes(a.shape[:-3], b.shape[:-3]), a.shape[-3], b.shape[-2], FIELDS), np.uint32)
-    for k in range(FIELDS):
-        halves = [[(x[..., k] >> s & 0xFFFF).astype(np.float64) for s in (0, 16)] for x in (a, b)]
-        total = np.zeros(found.shape[:-1], np.int64)
-        for i, left in enumerate(halves[0]):
-            for j, right in enumerate(halves[1]):
-                part = (left @ right).astype(np.int64) % PRIMES[k]
-                total += part * ((1 << 16 * (i + j)) % int(PRIMES[k])) % PRIMES[k]
-        found[..., k] = total % PRIMES[k]
-    return found
 
 
 class Names:
@@ -94,6 +43,7 @@ class Names:
         self.register(_BYTES)  # number 0 changes nothing
         #: Cells of the 256 bytes, by the byte.
         self.bytes = self.constants(_BYTES)
+        self._pairs = np.zeros(0, np.uint64), np.zeros((0, 2), np.uint64)  # roots of two bytes, and the two roots
         self._bounds: tuple[Array, Array] = (np.zeros(0, np.uint64), np.zeros((0, 2), np.int64))
         #: How often each kind of rule was used.
         self.used: dict[str, int] = {}
@@ -234,7 +184,29 @@ class Names:
         found[at] = self._combine_unknown(a[at], b[at], function)
         return found.reshape(shape)
 
+    def _lifted(self, cells: Array, others: Array) -> Array:
+        """Cells as functions of a pair of roots where the other operand is one, and their root is one of the two."""
+        wide = np.array([len(t) > 256 for t in self._tables])
+        at = np.flatnonzero(wide[others[:, TABLE]] & ~wide[cells[:, TABLE]])
+        known, parts = self._pairs
+        if not len(at) or not len(known):
+            return cells
+        words, own = words_of(others[at][:, ROOT]), words_of(cells[at][:, ROOT])
+        place = np.minimum(np.searchsorted(known, words), len(known) - 1)
+        found = cells.copy()
+        for side in (0, 1):
+            here = at[(known[place] == words) & (parts[place, side] == own)]
+
+            def number(table: int, side: int = side) -> int:
+                values = self.table(table)
+                return self.register(np.repeat(values, 256) if side == 0 else np.tile(values, 256))
+
+            found[here, TABLE] = self.by_groups([cells[here, TABLE]], number)
+            found[here, ROOT] = others[here, ROOT]
+        return found
+
     def _combine_unknown(self, a: Array, b: Array, function: Array) -> Array:
+        a, b = self._lifted(a, b), self._lifted(b, a)
         wide = np.array([len(t) > 256 for t in self._tables])
         same = (a[:, ROOT] == b[:, ROOT]).all(axis=1)
         roots_a, roots_b = a[:, ROOT].copy(), b[:, ROOT].copy()
@@ -242,10 +214,14 @@ class Names:
         for cells, roots, tables in ((a, roots_a, tables_a), (b, roots_b, tables_b)):
             folded = wide[tables] & ~same  # a function of two bytes is a value of its own here
             roots[folded], tables[folded] = cells[folded][:, VALUE], 0
-        words = [r[:, 0].astype(np.uint64) | r[:, 1].astype(np.uint64) << np.uint64(32) for r in (roots_a, roots_b)]
+        words = [words_of(roots) for roots in (roots_a, roots_b)]
         swap = (words[0] > words[1]) & ~same
         first, second = np.where(swap[:, None], roots_b, roots_a), np.where(swap[:, None], roots_a, roots_b)
         roots = np.where(same[:, None], roots_a, self.mix(("pair",), first, second))
+        pairs = np.concatenate([self._pairs[0], words_of(roots[~same])])
+        parts = np.stack([words_of(first[~same]), words_of(second[~same])], axis=1)
+        known, at = np.unique(pairs, return_index=True)
+        self._pairs = known, np.concatenate([self._pairs[1], parts])[at]
 
         def number(ta: int, tb: int, exchanged: int, one: int) -> int:
             left, right = self.table(ta).view(np.uint8), self.table(tb).view(np.uint8)
@@ -260,12 +236,14 @@ class Names:
 
     def requantize(
         self, acc: Array, scale: Array, zero_point: int, low: int, high: int, rounding: int,
-        bounds: tuple[Array, Array] | None = None,
+        bounds: tuple[Array, Array] | None = None, single: tuple[Array, Array] | None = None,
     ) -> Array:  # fmt: skip
         """Cells of `isa.numerics.requantize` of elements [..., FIELDS].
 
         Args:
             scale: uint32 patterns, broadcast.
+            single: cells and weights (0 for none), of sums that may be one byte times a weight and a constant: a
+                function of that byte then.
             bounds: least and largest value of sums that are known to lie between them, broadcast. Where they make the
                 result one value for every input, the name is known from now on to be that of a constant.
         """
@@ -288,7 +266,25 @@ class Names:
             one = (ends[0] == ends[1]) & ~known & np.broadcast_to(inside, bits.shape)
             if one.any():
                 self._learn(roots[one], low, high, ends[0][one])
-        return self._constant_ones(self.clamp(self.cells(roots), low, high))
+        found = self.clamp(self.cells(roots), low, high)
+        if single is not None and (single[1] != 0).any():
+            self._of_one_byte(found, acc, bits, (zero_point, low, high, rounding), *single)
+        return self._constant_ones(found)
+
+    def _of_one_byte(
+        self, found: Array, acc: Array, bits: Array, rule: tuple[int, int, int, int], cells: Array, weights: Array
+    ) -> None:
+        """Replaces the results whose sum is a weight times a byte and a constant by a table of the byte."""
+        at = np.nonzero((weights != 0) & ~as_integers(acc)[0])
+        byte, weight, scale = cells[at], weights[at].astype(np.int64), bits[at]
+        product = byte[:, VALUE].astype(np.int64) * weight[:, None] % PRIMES
+        known, added = as_integers((acc[at].astype(np.int64) - product) % PRIMES)
+        for w, c, s in np.unique(np.stack([weight, added, scale.astype(np.int64)])[:, known], axis=1).T:
+            here = known & (weight == w) & (added == c) & (scale == s)
+            self.count("requantised byte")
+            sums = numerics.wrap32(_BYTES.astype(np.int64) * w + c)
+            result = self.look_up(byte[here], numerics.requantize(sums, np.uint32(s), *rule))
+            found[tuple(axis[here] for axis in at)] = result
 
     def _learn(self, roots: Array, low: int, high: int, values: Array) -> None:
         """Keeps that these roots, clamped, are values: so the roots are at most, or at least, or just these."""

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.isa import numerics
-from tilewright.prove.names import CELL, FIELDS, PRIMES, field_product, matrix_product
+from tilewright.prove.fields import FIELDS, PRIMES, field_product, matrix_product
+from tilewright.prove.names import CELL
 from tilewright.prove.rules import Array, Node, centred, planes, rule
 
 
@@ -68,6 +69,27 @@ def _convolved(x: Array, w: Array, strides: Any, pads: Any, dilations: Any, grou
     return np.concatenate(parts, axis=3)
 
 
+def _single(cells: Array, w: Array, strides: Any, pads: Any, dilations: Any, group: int, zero: Array,
+            ) -> tuple[Array, Array] | None:  # fmt: skip
+    """Cells [N, OH, OW, O, CELL] and weights of outputs that multiply one byte only; None if none does."""
+    alone = np.flatnonzero(np.count_nonzero(w.reshape(len(w), -1), axis=1) == 1)
+    if not len(alone):
+        return None
+    n, c, h, width = cells.shape[:4]
+    x = np.empty((n, c, h + pads[0] + pads[2], width + pads[1] + pads[3], CELL), np.uint32)
+    x[:] = zero
+    x[:, :, pads[0] : pads[0] + h, pads[1] : pads[1] + width] = cells
+    oh, ow = ((size - (k - 1) * d - 1) // s + 1 for size, k, d, s in zip(
+        x.shape[2:4], w.shape[2:], dilations, strides, strict=True))  # fmt: skip
+    found, weights = np.zeros((n, oh, ow, len(w), CELL), np.uint32), np.zeros((n, oh, ow, len(w)), np.int64)
+    for o in alone:
+        depth, i, j = (int(v) for v in np.argwhere(w[o])[0])
+        channel = o // (len(w) // group) * w.shape[1] + depth
+        tap = x[:, channel, i * dilations[0] :: strides[0], j * dilations[1] :: strides[1]]
+        found[:, :, :, o], weights[..., o] = tap[:, :oh, :ow], w[o, depth, i, j]
+    return found, weights
+
+
 @rule("QConv", "QConvTranspose")
 def conv(node: Node) -> Array:
     transposed = node.step.op == "QConvTranspose"
@@ -92,7 +114,14 @@ def conv(node: Node) -> Array:
         w = w.reshape(group * outputs, c // group, *w.shape[3:])
         x, strides, pads = spread, (1, 1), tuple(max(0, e) for e in ends)
     acc = _with_bias(node, _convolved(x, w, strides, pads, dilations, group))
-    return np.moveaxis(node.requantized(acc, scale, bounds=bounds), 3, 1).reshape(*node.result.shape, CELL)
+    single = None
+    if not transposed:
+        cells = node.cells() if rank == 2 else node.cells()[:, :, None]
+        zero = node.names.bytes[node.type().stored_zero_point]
+        single = _single(cells, w, strides, pads, dilations, group, zero)
+    return np.moveaxis(node.requantized(acc, scale, bounds=bounds, single=single), 3, 1).reshape(
+        *node.result.shape, CELL
+    )
 
 
 @rule("QMatMul")

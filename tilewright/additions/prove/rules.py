@@ -14,16 +14,17 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
+from tilewright.prove.fields import PRIMES, residues
 from tilewright.prove.findings import NoRule
 from tilewright.prove.graph import Step, Value
-from tilewright.prove.names import PRIMES, VALUE, Names, residues
+from tilewright.prove.names import VALUE, Names
 
 Array = np.ndarray
-Rule = Callable[["Node"], Array]
+Rule = Callable[["Node"], Array | list[Array]]
 RULES: dict[str, Rule] = {}
 #: By tensor: an axis, and the least and largest value along it for every input, where these are known.
 Ranges = dict[str, tuple[int, Array, Array]]
-_EIGHT = (np.dtype(np.int8), np.dtype(np.uint8))
+EIGHT_BIT = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 def rule(*ops: str) -> Callable[[Rule], Rule]:
@@ -91,18 +92,19 @@ class Node:
 
     def requantized(
         self, acc: Array, scale: Any, rounding: int = Rounding.EVEN, bounds: tuple[Array, Array] | None = None,
-        axis: int = 1,
+        axis: int = 1, single: tuple[Array, Array] | None = None,
     ) -> Array:  # fmt: skip
         """Cells of a sum, with the channels of `scale` and of `bounds` (least and largest sums) on the last axis.
 
         Args:
             axis: that of the channels in the result.
+            single: as for `Names.requantize`.
         """
         bits, zero_point, limits = numerics.scale_bits(scale), self.result.stored_zero_point, self.limits()
         if bounds is not None and min(bounds[0].min(), -bounds[1].max()) > -(1 << 31):
             ends = [numerics.requantize(end, bits, zero_point, *limits, rounding) for end in bounds]
             self.keep(axis, np.minimum(*ends), np.maximum(*ends))
-        return self.names.requantize(acc, bits, zero_point, *limits, rounding, bounds)
+        return self.names.requantize(acc, bits, zero_point, *limits, rounding, bounds, single)
 
 
 def evaluate(
@@ -118,7 +120,8 @@ def evaluate(
     """
     node = Node(names, step, values, cells, ranges)
     if step.op in RULES:
-        return [RULES[step.op](node)]
+        found = RULES[step.op](node)
+        return found if isinstance(found, list) else [found]
     if "reason" in step.attributes and step.op not in ("QSoftmax", "QNorm", "QPlaneNorm"):
         raise NoRule(f"no rule for {step.op} ({step.name})")
     return unknown(node)

@@ -4,17 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright.isa import numerics
-from tilewright.prove.names import (
-    CELL,
-    FIELDS,
-    PRIMES,
-    VALUE,
-    Names,
-    as_integers,
-    field_product,
-    matrix_product,
-    residues,
-)
+from tilewright.prove.fields import FIELDS, PRIMES, as_integers, field_product, matrix_product, residues
+from tilewright.prove.names import CELL, VALUE, Names
 
 BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
 
