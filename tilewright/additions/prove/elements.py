@@ -156,6 +156,10 @@ def max_pool(node: Node) -> Array:
 
 def _mean(node: Node, total: Array, n: int) -> Array:
     """Cells of a mean, from the sum of n elements less their zero points [..., FIELDS]; channels on the last axis."""
+    single = None
+    if n == 1:
+        cells = np.moveaxis(node.cells(), 1, -2).reshape(*total.shape[:-1], CELL)
+        single = cells, np.ones(total.shape[:-1], np.int64)
     x, y, a = node.type(), node.result, node.attributes
     assert x.scale is not None and y.scale is not None and x.zero_point is not None
     info = np.iinfo(x.dtype)
@@ -175,7 +179,8 @@ def _mean(node: Node, total: Array, n: int) -> Array:
             raise NoRule("no rule for this mean of LiteRT")
         return node.requantized(total, *found)
     least, most = (n * (end - x.stored_zero_point) for end in node.range(0, 1))
-    return node.requantized(total, factor, bounds=None if any(a.get("pads", ())) else (least, most))
+    bounds = None if any(a.get("pads", ())) else (least, most)
+    return node.requantized(total, factor, bounds=bounds, single=single)
 
 
 @rule("ReduceMax", "ReduceMin")

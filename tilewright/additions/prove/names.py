@@ -43,7 +43,7 @@ class Names:
         self.register(_BYTES)  # number 0 changes nothing
         #: Cells of the 256 bytes, by the byte.
         self.bytes = self.constants(_BYTES)
-        self._pairs = np.zeros(0, np.uint64), np.zeros((0, 2), np.uint64)  # roots of two bytes, and the two roots
+        self._pairs = np.zeros(0, np.uint64), np.zeros((0, 2, FIELDS), np.uint32)  # roots of two bytes: the two
         self._bounds: tuple[Array, Array] = (np.zeros(0, np.uint64), np.zeros((0, 2), np.int64))
         #: How often each kind of rule was used.
         self.used: dict[str, int] = {}
@@ -195,7 +195,7 @@ class Names:
         place = np.minimum(np.searchsorted(known, words), len(known) - 1)
         found = cells.copy()
         for side in (0, 1):
-            here = at[(known[place] == words) & (parts[place, side] == own)]
+            here = at[(known[place] == words) & (words_of(parts[place, side]) == own)]
 
             def number(table: int, side: int = side) -> int:
                 values = self.table(table)
@@ -219,7 +219,7 @@ class Names:
         first, second = np.where(swap[:, None], roots_b, roots_a), np.where(swap[:, None], roots_a, roots_b)
         roots = np.where(same[:, None], roots_a, self.mix(("pair",), first, second))
         pairs = np.concatenate([self._pairs[0], words_of(roots[~same])])
-        parts = np.stack([words_of(first[~same]), words_of(second[~same])], axis=1)
+        parts = np.stack([first[~same], second[~same]], axis=1)
         known, at = np.unique(pairs, return_index=True)
         self._pairs = known, np.concatenate([self._pairs[1], parts])[at]
 
@@ -230,7 +230,23 @@ class Names:
             both = function[left[:, None], right[None, :]]
             return self.register((both.T if exchanged else both).ravel())
 
-        return self.of_roots(roots, self.by_groups([tables_a, tables_b, swap, same], number))
+        numbers = self.by_groups([tables_a, tables_b, swap, same], number)
+        self._of_one_root(roots, numbers)
+        return self.of_roots(roots, numbers)
+
+    def _of_one_root(self, roots: Array, numbers: Array) -> None:
+        """Replaces pairs of roots and functions that depend on one of the two by that root and its function."""
+        known, parts = self._pairs
+        for number in np.unique(numbers):
+            table = self.table(int(number))
+            if len(table) == 256 or (table == table[0]).all():
+                continue
+            square = table.reshape(256, 256)
+            for side, line in ((0, square[:, :1]), (1, square[:1])):
+                if (square == line).all():
+                    at = numbers == number
+                    roots[at] = parts[np.searchsorted(known, words_of(roots[at])), side]
+                    numbers[at] = self.register(line.ravel())
 
     # steps that are not linear
 
