@@ -12,10 +12,11 @@ from tilewright.isa.encoding import DecodeError, from_bytes
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import Buffer, CpuStep, NpuStep, Program, TensorInfo
 from tilewright.prove import elements, moves, products  # noqa: F401  # they register the rules
+from tilewright.prove.cells import CELL, VALUE, words_of
 from tilewright.prove.findings import Finding, NoRule
 from tilewright.prove.graph import QuantisedGraph, Step, Value
 from tilewright.prove.machine import Machine
-from tilewright.prove.names import CELL, VALUE, Names, words_of
+from tilewright.prove.names import Names
 from tilewright.prove.rules import Ranges, evaluate
 
 Array = np.ndarray

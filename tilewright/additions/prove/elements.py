@@ -8,10 +8,10 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
+from tilewright.prove.cells import CELL
 from tilewright.prove.fields import FIELDS, PRIMES, residues
 from tilewright.prove.findings import NoRule
 from tilewright.prove.graph import Value
-from tilewright.prove.names import CELL
 from tilewright.prove.rules import EIGHT_BIT, Array, Node, centred, planes, rule, unknown
 
 _BYTES = np.arange(256, dtype=np.uint8).view(np.int8)

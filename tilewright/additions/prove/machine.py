@@ -7,11 +7,11 @@ import numpy as np
 from tilewright.isa import numerics
 from tilewright.isa.encoding import DecodeError, Op, check
 from tilewright.isa.instructions import Source
+from tilewright.prove.cells import CELL, VALUE
 from tilewright.prove.fields import FIELDS, PRIMES, field_product, matrix_product
 from tilewright.prove.fields import residues as residues_of
 from tilewright.prove.findings import Finding, NoRule
 from tilewright.prove.memories import Memories, nest
-from tilewright.prove.names import CELL, VALUE
 
 Array = np.ndarray
 

@@ -11,9 +11,10 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op
 from tilewright.isa.instructions import Memory
 from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION
+from tilewright.prove.cells import CELL, VALUE
 from tilewright.prove.fields import FIELDS, as_integers
 from tilewright.prove.findings import Finding, NoRule
-from tilewright.prove.names import CELL, VALUE, Names
+from tilewright.prove.names import Names
 from tilewright.prove.order import Order
 
 Array = np.ndarray

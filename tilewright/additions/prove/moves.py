@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.prove.cells import CELL
 from tilewright.prove.findings import NoRule
-from tilewright.prove.names import CELL
 from tilewright.prove.rules import Array, Node, rule
 
 

@@ -13,158 +13,31 @@ that it does not matter in how many steps a clamp, a table or an Add of two byte
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
+from tilewright.prove.cells import BYTES, CELL, ROOT, TABLE, VALUE, Cells, words_of
 from tilewright.prove.fields import FIELDS, PRIMES, Array, as_integers, residues
 
-VALUE, ROOT, TABLE = slice(0, FIELDS), slice(FIELDS, 2 * FIELDS), 2 * FIELDS
-CELL = TABLE + 1
-_P = PRIMES.astype(np.uint64)
-_BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
-_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64)
+#: The bytes in the order of their values, -128 to 127.
+_ORDER = np.roll(np.arange(256), 128)
 
 
-class Names:
-    """The elements and tables of one proof.
+class Names(Cells):
+    """The elements and tables of one proof, and the names of steps that are not linear.
 
     Args:
         seed: of all random elements and of the mixing.
     """
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self._tables: list[Array] = []
-        self._numbers: dict[bytes, int] = {}
-        self._keys = np.zeros((0, 2), np.uint64)
-        self.register(_BYTES)  # number 0 changes nothing
-        #: Cells of the 256 bytes, by the byte.
-        self.bytes = self.constants(_BYTES)
+        super().__init__(seed)
         self._pairs = np.zeros(0, np.uint64), np.zeros((0, 2, FIELDS), np.uint32)  # roots of two bytes: the two
+        self._maxima = np.zeros(0, np.uint64)  # roots that are maxima of several values
         self._bounds: tuple[Array, Array] = (np.zeros(0, np.uint64), np.zeros((0, 2), np.int64))
-        #: How often each kind of rule was used.
-        self.used: dict[str, int] = {}
-
-    def count(self, rule: str, times: int = 1) -> None:
-        self.used[rule] = self.used.get(rule, 0) + times
-
-    # elements
-
-    def _key(self, *parts: object) -> Array:
-        text = repr((self.seed, *parts)).encode()
-        return np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), np.uint64)
-
-    def random(self, shape: Sequence[int], *label: object) -> Array:
-        """Cells of new values: the same for the same label."""
-        generator = np.random.default_rng(self._key("random", *label))
-        elements = generator.integers(0, PRIMES, (*shape, FIELDS)).astype(np.uint32)
-        return self.cells(elements)
-
-    def cells(self, elements: Array) -> Array:
-        """Cells that are these elements, whatever the range of their values."""
-        return np.concatenate([elements, elements, np.zeros((*elements.shape[:-1], 1), np.uint32)], axis=-1)
-
-    def constants(self, values: Array) -> Array:
-        """Cells of integers."""
-        return self.cells(residues(values))
-
-    def mix(self, key: Sequence[object], *operands: Array) -> Array:
-        """New elements [..., FIELDS], a function of a key and operands (elements, or uint64 words [...])."""
-        state = self._key(*key)
-        a, b = state[0], state[1]
-        number = 0
-        with np.errstate(over="ignore"):
-            for operand in operands:
-                words = [operand]
-                if operand.dtype != np.uint64:
-                    wide = operand.astype(np.uint64)
-                    words = [wide[..., i] | wide[..., i + 1] << np.uint64(32) for i in range(0, FIELDS, 2)]
-                for word in words:
-                    number += 2
-                    a = (a ^ word) * _MIX[0]
-                    a = (a ^ a >> np.uint64(29)) + np.uint64(number)
-                    b = (b + word * _MIX[1]) * _MIX[2]
-                    b = (b ^ b >> np.uint64(31)) + np.uint64(number)
-            halves = []
-            for x, y in ((a, b), (b, a)):
-                for i in range(FIELDS // 2):
-                    z = (x + (y ^ y >> np.uint64(23)) * _MIX[3]) * _MIX[i]
-                    halves.append((z ^ z >> np.uint64(32)) * _MIX[2 - i] >> np.uint64(1))
-            return np.asarray(np.stack(halves, axis=-1) % _P, np.uint32)
-
-    # functions of bytes
-
-    def limits(self, cells: Array) -> tuple[Array, Array]:
-        """The least and the largest value of bytes, by their tables."""
-        known, value = as_integers(cells[..., VALUE])
-        ends = np.array([(t.min(), t.max()) for t in self._tables], np.int64)[cells[..., TABLE]]
-        return np.where(known, value, ends[..., 0]), np.where(known, value, ends[..., 1])
-
-    def register(self, table: Array) -> int:
-        """The number of a table, int8[256] or int8[65536]."""
-        content = table.tobytes()
-        digest = hashlib.blake2b(content, digest_size=16).digest()
-        if digest not in self._numbers:
-            self._numbers[digest] = len(self._tables)
-            self._tables.append(np.frombuffer(content, np.int8))
-            self._keys = np.vstack([self._keys, self._key("table", digest)[None]])
-        return self._numbers[digest]
-
-    def table(self, number: int) -> Array:
-        return self._tables[number]
-
-    def of_roots(self, roots: Array, numbers: Array) -> Array:
-        """Cells that are the tables of these numbers of roots. Tables of one value are constants."""
-        known, _ = as_integers(roots)
-        found = np.empty((*roots.shape[:-1], CELL), np.uint32)
-        found[..., ROOT], found[..., TABLE] = roots, numbers
-        plain = numbers == 0
-        keys = self._keys[numbers]
-        mixed = self.mix(("table",), keys[..., 0], keys[..., 1], roots)
-        found[..., VALUE] = np.where(plain[..., None], roots, mixed)
-        for number in np.unique(numbers):
-            table = self.table(number)
-            if (table == table[0]).all():
-                found[numbers == number] = self.bytes[table[0]]
-            elif number and (here := (numbers == number) & known).any():
-                found[here] = self.bytes[table[as_integers(roots[here])[1] & 255]]
-        return found
-
-    def by_groups(self, keys: Sequence[Array], function: Callable[..., int]) -> Array:
-        """`function` of the keys (integers >= 0) for every combination that occurs: int64, of the keys' shape."""
-        arrays = [np.asarray(k, np.int64) for k in keys]
-        if arrays[0].size == 0:
-            return arrays[0]
-        code, parts = np.zeros(arrays[0].shape, np.int64), []
-        for array in arrays:  # one number for each combination
-            size = int(array.max()) + 1
-            code = code * size + array
-            parts.append(size)
-        values = np.unique(code) if (code != code.flat[0]).any() else code.flat[:1]
-        made = np.empty(len(values), np.int64)
-        for i, value in enumerate(values):
-            combination, rest = [], int(value)
-            for size in reversed(parts):
-                rest, last = divmod(rest, size)
-                combination.append(last)
-            made[i] = function(*reversed(combination))
-        return made[np.searchsorted(values, code)]
-
-    def look_up(self, cells: Array, table: Array) -> Array:
-        """Cells of `table` (int8[256], in the order of the bytes 0..255) of cells."""
-        if cells.size == 0 or np.array_equal(table, _BYTES):
-            return cells
-        self.count("table")
-        by_byte = np.asarray(table, np.int8)
-        numbers = self.by_groups([cells[..., TABLE]], lambda t: self.register(by_byte[self.table(t).view(np.uint8)]))
-        return self.of_roots(cells[..., ROOT], numbers)
-
-    def clamp(self, cells: Array, low: int, high: int) -> Array:
-        """min(max(value, low), high)."""
-        return self.look_up(cells, np.minimum(np.maximum(_BYTES, low), high).astype(np.int8))
 
     def combine(self, a: Array, b: Array, function: Array) -> Array:
         """Cells of a function of two bytes, int8[256, 256] in the order of bytes."""
@@ -247,6 +120,38 @@ class Names:
                     at = numbers == number
                     roots[at] = parts[np.searchsorted(known, words_of(roots[at])), side]
                     numbers[at] = self.register(line.ravel())
+                    break
+            else:
+                self._of_maximum(roots, numbers, int(number), square)
+
+    def _of_maximum(self, roots: Array, numbers: Array, number: int, square: Array) -> None:
+        """Replaces functions of the larger of two bytes, or of their inverted bits, by those of a set's maximum."""
+        for flips in ((0, 0), (255, 255), (0, 255), (255, 0)):
+            table = square[np.arange(256)[:, None] ^ flips[0], np.arange(256)[None] ^ flips[1]]
+            line = np.diag(table)
+            if (table == line[np.maximum(BYTES[:, None], BYTES[None]).view(np.uint8)]).all():
+                at = np.flatnonzero(numbers == number)
+                parts = self._pairs[1][np.searchsorted(self._pairs[0], words_of(roots[at]))]
+                sides = [self._inverted(parts[:, i]) if flips[i] else parts[:, i] for i in (0, 1)]
+                roots[at] = self._maximum_of(np.stack(sides, axis=1), np.zeros((len(at), 2), bool))
+                numbers[at] = self.register(np.ascontiguousarray(line))
+                return
+
+    def _inverted(self, roots: Array) -> Array:
+        """Elements of roots with all bits inverted."""
+        return np.asarray(self.of_roots(roots, np.full(roots.shape[:-1], self.register(~BYTES)))[..., VALUE])
+
+    def _maximum_of(self, operands: Array, dropped: Array) -> Array:
+        """Roots of the maxima of elements [m, n, FIELDS] but the dropped ones; a maximum among them counts as its own
+        operands."""
+        words = words_of(operands)
+        place = np.minimum(np.searchsorted(self._maxima, words), max(0, len(self._maxima) - 1))
+        nested = self._maxima[place] == words if len(self._maxima) else np.zeros(words.shape, bool)
+        terms = np.where(nested[..., None], operands, self.mix(("operand of a maximum",), operands)).astype(np.int64)
+        found = (np.where(dropped[..., None], 0, terms).sum(axis=1) % PRIMES).astype(np.uint32)
+        several = (~dropped).sum(axis=1) > 1
+        self._maxima = np.union1d(self._maxima, words_of(found[several]))
+        return found
 
     # steps that are not linear
 
@@ -298,7 +203,7 @@ class Names:
         for w, c, s in np.unique(np.stack([weight, added, scale.astype(np.int64)])[:, known], axis=1).T:
             here = known & (weight == w) & (added == c) & (scale == s)
             self.count("requantised byte")
-            sums = numerics.wrap32(_BYTES.astype(np.int64) * w + c)
+            sums = numerics.wrap32(BYTES.astype(np.int64) * w + c)
             result = self.look_up(byte[here], numerics.requantize(sums, np.uint32(s), *rule))
             found[tuple(axis[here] for axis in at)] = result
 
@@ -330,7 +235,7 @@ class Names:
             ends = ranges[at[here]] + 128
             values = self.by_groups([cells[here][:, TABLE], ends[:, 0], ends[:, 1]], only)
             fixed = np.flatnonzero(here.ravel())[values < 256]
-            cells.reshape(-1, CELL)[fixed] = self.constants(_BYTES[values[values < 256]])
+            cells.reshape(-1, CELL)[fixed] = self.constants(BYTES[values[values < 256]])
         return cells
 
     def maximum(self, cells: Array) -> Array:
@@ -343,12 +248,13 @@ class Names:
         tables = np.where(known, -1, flat[..., TABLE].astype(np.int64))
         outer = tables.max(axis=1)
         common = ((tables == outer[:, None]) | known).all(axis=1) & (most == -128) & (outer > 0)
-        rising = self.by_groups([np.maximum(outer, 0)], lambda t: int((np.diff(self.table(t)[_ORDER]) >= 0).all()
-                                                                    if len(self.table(t)) == 256 else 0))  # fmt: skip
-        common &= rising > 0
+        way = self.by_groups([np.maximum(outer, 0)], self._slope)
+        common &= way > 0
         operands = np.where(common[:, None, None], flat[..., ROOT], flat[..., VALUE])
-        wide = operands.astype(np.uint64)
-        word = wide[..., 0] | wide[..., 1] << np.uint64(32)
+        falling = common & (way == 2)
+        if falling.any():
+            operands[falling] = self._inverted(operands[falling])
+        word = words_of(operands)
         order = np.argsort(word, axis=1)
         ordered = np.take_along_axis(word, order, axis=1)
         again = np.zeros_like(known)
@@ -356,15 +262,21 @@ class Names:
         dropped = np.empty_like(known)
         np.put_along_axis(dropped, order, again, axis=1)
         dropped |= known
-        terms = self.mix(("operand of a maximum",), operands).astype(np.int64)
-        total = np.where(dropped[..., None], 0, terms).sum(axis=1)
+        total = self._maximum_of(operands, dropped).astype(np.int64)
         total += np.where((most == -128)[:, None], 0, self.mix(("constant of a maximum",), residues(most)))
-        found = self.of_roots((total % PRIMES).astype(np.uint32), np.where(common, outer, 0))
+        inverted = self.by_groups([np.maximum(outer, 0)], lambda t: self.register(self.table(t)[np.arange(256) ^ 255]))
+        numbers = np.where(common, np.where(falling, inverted, outer), 0)
+        found = self.of_roots((total % PRIMES).astype(np.uint32), numbers)
         left = (~dropped).sum(axis=1)
         found[left == 0] = self.bytes[most[left == 0]]
         single = (left == 1) & (most == -128)
         found[single] = flat[single, np.argmin(dropped[single], axis=1)]
         return found.reshape(*lead, CELL)
+
+    def _slope(self, number: int) -> int:
+        """Returns 1 for a table of a byte that never falls with the value, 2 for one that never rises, 0 for others."""
+        steps = np.diff(self.table(number)[_ORDER].astype(np.int64)) if len(self.table(number)) == 256 else np.zeros(0)
+        return 0 if not len(steps) else 1 if (steps >= 0).all() else 2 if (steps <= 0).all() else 0
 
     def opaque(self, key: Sequence[object], operands: Sequence[Array], shape: Sequence[int]) -> Array:
         """Cells of an unknown function of whole tensors: the same for the same key and operands."""
@@ -372,13 +284,3 @@ class Names:
         for operand in operands:
             digest.update(repr(operand.shape).encode() + np.ascontiguousarray(operand[..., VALUE]).tobytes())
         return self.random(shape, "opaque", *key, digest.hexdigest())
-
-
-def words_of(elements: Array) -> Array:
-    """One number for each element [..., FIELDS], for look-ups."""
-    wide = elements.astype(np.uint64)
-    return np.asarray(wide[..., 0] | wide[..., 1] << np.uint64(32))
-
-
-#: The bytes in the order of their values, -128 to 127.
-_ORDER = np.roll(np.arange(256), 128)

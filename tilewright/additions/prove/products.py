@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.isa import numerics
+from tilewright.prove.cells import CELL
 from tilewright.prove.fields import FIELDS, PRIMES, field_product, matrix_product
-from tilewright.prove.names import CELL
 from tilewright.prove.rules import Array, Node, centred, planes, rule
 
 

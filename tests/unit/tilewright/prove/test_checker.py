@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import tilewright as tw
 from tests.common.paths import ROOT
+from tests.reference.random_quantized import random_quantized_graph
 from tilewright.api.options import ProgramOptions
 from tilewright.cli import cli
 from tilewright.isa.config import PRESETS
@@ -45,6 +46,27 @@ def test_digits_are_proved(config: str) -> None:
 def test_mlperf_tiny_is_proved(name: str, models_dir: Path) -> None:
     verdict = prove(*both(models_dir / "mlperf_tiny" / f"{name}_int8.tflite", "base"), seed=1)
     assert verdict.proved, verdict
+
+
+def check_random_graphs(seeds: range) -> None:
+    """Programs of random graphs are proved, but where there is no rule."""
+    without, presets = 0, sorted(PRESETS)
+    for seed in seeds:
+        model, config = random_quantized_graph(seed).model, presets[seed % len(presets)]
+        graph = quantised_graph(model, PRESETS[config], ProgramOptions().compiler)
+        verdict = prove(graph, tw.compile_program(model, config, tuning="off", cache=False), seed)
+        assert verdict.proved or "no rule for" in verdict.reason, (seed, config, verdict)
+        without += not verdict.proved
+    assert without < len(seeds) / 5
+
+
+def test_random_graphs_are_proved() -> None:
+    check_random_graphs(range(30))
+
+
+@pytest.mark.slow
+def test_more_random_graphs_are_proved() -> None:
+    check_random_graphs(range(30, 330))
 
 
 def fault(random: Random, program: Program) -> tuple[str, Program] | None:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tilewright.isa import numerics
+from tilewright.prove.cells import CELL, VALUE
 from tilewright.prove.fields import FIELDS, PRIMES, as_integers, field_product, matrix_product, residues
-from tilewright.prove.names import CELL, VALUE, Names
+from tilewright.prove.names import Names
 
 BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
 
@@ -103,6 +104,34 @@ def test_maxima_are_of_sets(names: Names) -> None:
         names.maximum(names.look_up(x, table(lambda v: -v - 1))), names.look_up(most, table(lambda v: -v - 1))
     )
     assert same(names.maximum(names.constants(np.array([[3, 9, -4]]))), names.constants(np.array([9])))
+
+
+def test_maxima_of_two_are_those_of_sets(names: Names) -> None:
+    a, b, c = (names.random((6,), name) for name in "abc")
+    larger = np.maximum(BYTES[:, None], BYTES[None])
+    smaller = np.minimum(BYTES[:, None], BYTES[None])
+    every = np.stack([a, b, c], axis=1)
+    assert same(names.combine(names.combine(c, a, larger), b, larger), names.maximum(every))
+    inverted = table(lambda v: ~v)
+    least = names.look_up(names.maximum(names.look_up(every, inverted)), inverted)
+    assert same(names.combine(b, names.combine(a, c, smaller), smaller), least)
+    assert not same(names.maximum(every), least)
+    difference = np.clip(BYTES[:, None].astype(int) - BYTES[None], 0, 255) - 128  # a uint8, as it is stored
+    added = np.clip(BYTES[:, None].astype(int) + 128 + BYTES[None], -128, 127)
+    steps = names.combine(names.combine(a, b, difference.astype(np.int8)), b, added.astype(np.int8))
+    assert same(steps, names.maximum(every[:, :2]))
+
+
+def test_a_sum_of_one_byte_is_a_table(names: Names) -> None:
+    byte = names.random((1, 4), "x")
+    sums = (byte[..., VALUE].astype(np.int64) * 3 + residues(np.array(50))) % PRIMES
+    scale, weights = numerics.scale_bits(np.float32(0.25)), np.full((1, 4), 3)
+    single = byte, weights
+    found = names.requantize(sums.astype(np.uint32), scale, 1, -128, 127, 0, None, single)
+    wanted = numerics.requantize(BYTES.astype(np.int64) * 3 + 50, scale, 1, -128, 127)
+    assert same(found, names.look_up(byte, wanted))
+    wrong = names.requantize(sums.astype(np.uint32), scale, 1, -128, 127, 0, None, (byte, weights + 1))  # a false hint
+    assert same(wrong, names.requantize(sums.astype(np.uint32), scale, 1, -128, 127, 0))
 
 
 def test_another_seed_gives_other_names() -> None:

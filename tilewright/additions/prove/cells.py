@@ -1,0 +1,159 @@
+"""Cells: names of bytes, as tables of 256 or 65,536 entries of a root; `names.py` says what names are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tilewright.prove.fields import FIELDS, PRIMES, Array, as_integers, residues
+
+VALUE, ROOT, TABLE = slice(0, FIELDS), slice(FIELDS, 2 * FIELDS), 2 * FIELDS
+CELL = TABLE + 1
+_P = PRIMES.astype(np.uint64)
+BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64)
+
+
+def words_of(elements: Array) -> Array:
+    """One number for each element [..., FIELDS], for look-ups."""
+    wide = elements.astype(np.uint64)
+    return np.asarray(wide[..., 0] | wide[..., 1] << np.uint64(32))
+
+
+class Cells:
+    """The elements and tables of one proof.
+
+    Args:
+        seed: of all random elements and of the mixing.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._tables: list[Array] = []
+        self._numbers: dict[bytes, int] = {}
+        self._keys = np.zeros((0, 2), np.uint64)
+        self.register(BYTES)  # number 0 changes nothing
+        #: Cells of the 256 bytes, by the byte.
+        self.bytes = self.constants(BYTES)
+        #: How often each kind of rule was used.
+        self.used: dict[str, int] = {}
+
+    def count(self, rule: str, times: int = 1) -> None:
+        self.used[rule] = self.used.get(rule, 0) + times
+
+    # elements
+
+    def _key(self, *parts: object) -> Array:
+        text = repr((self.seed, *parts)).encode()
+        return np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), np.uint64)
+
+    def random(self, shape: Sequence[int], *label: object) -> Array:
+        """Cells of new values: the same for the same label."""
+        generator = np.random.default_rng(self._key("random", *label))
+        elements = generator.integers(0, PRIMES, (*shape, FIELDS)).astype(np.uint32)
+        return self.cells(elements)
+
+    def cells(self, elements: Array) -> Array:
+        """Cells that are these elements, whatever the range of their values."""
+        return np.concatenate([elements, elements, np.zeros((*elements.shape[:-1], 1), np.uint32)], axis=-1)
+
+    def constants(self, values: Array) -> Array:
+        """Cells of integers."""
+        return self.cells(residues(values))
+
+    def mix(self, key: Sequence[object], *operands: Array) -> Array:
+        """New elements [..., FIELDS], a function of a key and operands (elements, or uint64 words [...])."""
+        state = self._key(*key)
+        a, b = state[0], state[1]
+        number = 0
+        with np.errstate(over="ignore"):
+            for operand in operands:
+                words = [operand]
+                if operand.dtype != np.uint64:
+                    wide = operand.astype(np.uint64)
+                    words = [wide[..., i] | wide[..., i + 1] << np.uint64(32) for i in range(0, FIELDS, 2)]
+                for word in words:
+                    number += 2
+                    a = (a ^ word) * _MIX[0]
+                    a = (a ^ a >> np.uint64(29)) + np.uint64(number)
+                    b = (b + word * _MIX[1]) * _MIX[2]
+                    b = (b ^ b >> np.uint64(31)) + np.uint64(number)
+            halves = []
+            for x, y in ((a, b), (b, a)):
+                for i in range(FIELDS // 2):
+                    z = (x + (y ^ y >> np.uint64(23)) * _MIX[3]) * _MIX[i]
+                    halves.append((z ^ z >> np.uint64(32)) * _MIX[2 - i] >> np.uint64(1))
+            return np.asarray(np.stack(halves, axis=-1) % _P, np.uint32)
+
+    # functions of bytes
+
+    def limits(self, cells: Array) -> tuple[Array, Array]:
+        """The least and the largest value of bytes, by their tables."""
+        known, value = as_integers(cells[..., VALUE])
+        ends = np.array([(t.min(), t.max()) for t in self._tables], np.int64)[cells[..., TABLE]]
+        return np.where(known, value, ends[..., 0]), np.where(known, value, ends[..., 1])
+
+    def register(self, table: Array) -> int:
+        """The number of a table, int8[256] or int8[65536]."""
+        content = table.tobytes()
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        if digest not in self._numbers:
+            self._numbers[digest] = len(self._tables)
+            self._tables.append(np.frombuffer(content, np.int8))
+            self._keys = np.vstack([self._keys, self._key("table", digest)[None]])
+        return self._numbers[digest]
+
+    def table(self, number: int) -> Array:
+        return self._tables[number]
+
+    def of_roots(self, roots: Array, numbers: Array) -> Array:
+        """Cells that are the tables of these numbers of roots. Tables of one value are constants."""
+        known, _ = as_integers(roots)
+        found = np.empty((*roots.shape[:-1], CELL), np.uint32)
+        found[..., ROOT], found[..., TABLE] = roots, numbers
+        plain = numbers == 0
+        keys = self._keys[numbers]
+        mixed = self.mix(("table",), keys[..., 0], keys[..., 1], roots)
+        found[..., VALUE] = np.where(plain[..., None], roots, mixed)
+        for number in np.unique(numbers):
+            table = self.table(number)
+            if (table == table[0]).all():
+                found[numbers == number] = self.bytes[table[0]]
+            elif number and (here := (numbers == number) & known).any():
+                found[here] = self.bytes[table[as_integers(roots[here])[1] & 255]]
+        return found
+
+    def by_groups(self, keys: Sequence[Array], function: Callable[..., int]) -> Array:
+        """`function` of the keys (integers >= 0) for every combination that occurs: int64, of the keys' shape."""
+        arrays = [np.asarray(k, np.int64) for k in keys]
+        if arrays[0].size == 0:
+            return arrays[0]
+        code, parts = np.zeros(arrays[0].shape, np.int64), []
+        for array in arrays:  # one number for each combination
+            size = int(array.max()) + 1
+            code = code * size + array
+            parts.append(size)
+        values = np.unique(code) if (code != code.flat[0]).any() else code.flat[:1]
+        made = np.empty(len(values), np.int64)
+        for i, value in enumerate(values):
+            combination, rest = [], int(value)
+            for size in reversed(parts):
+                rest, last = divmod(rest, size)
+                combination.append(last)
+            made[i] = function(*reversed(combination))
+        return made[np.searchsorted(values, code)]
+
+    def look_up(self, cells: Array, table: Array) -> Array:
+        """Cells of `table` (int8[256], in the order of the bytes 0..255) of cells."""
+        if cells.size == 0 or np.array_equal(table, BYTES):
+            return cells
+        self.count("table")
+        by_byte = np.asarray(table, np.int8)
+        numbers = self.by_groups([cells[..., TABLE]], lambda t: self.register(by_byte[self.table(t).view(np.uint8)]))
+        return self.of_roots(cells[..., ROOT], numbers)
+
+    def clamp(self, cells: Array, low: int, high: int) -> Array:
+        """min(max(value, low), high)."""
+        return self.look_up(cells, np.minimum(np.maximum(BYTES, low), high).astype(np.int8))
