@@ -229,8 +229,10 @@ class Machine(Memories):
                 total = ((values + bias[..., None] % PRIMES) % PRIMES).astype(np.uint32)
                 single = None
                 if source == Source.ACC:
-                    single = (self.single.reshape(-1, c.block_in, CELL)[a],
-                              self.single_weight.reshape(-1, c.block_in)[a])  # fmt: skip
+                    weights = self.single_weight.reshape(-1, c.block_in)[a]
+                    single = self.single.reshape(-1, c.block_in, CELL)[a], weights
+                elif a.shape[1] == 1:
+                    single = self.act[a[:, 0]], np.ones((len(a), c.block_in), np.int64)
                 cells = names.requantize(total, scale, *rule, None, single)
         elif source == Source.MAX:
             cells = names.maximum(np.moveaxis(self.act[a], 1, 2))

@@ -90,3 +90,19 @@ def tile(node: Node) -> Array:
 def joined(node: Node) -> Array:
     rank = len(node.result.shape)
     return np.concatenate([node.cells(i) for i in range(len(node.step.inputs))], axis=node["axis"] % rank)
+
+
+@rule("Pad")
+def pad(node: Node) -> Array:
+    mode, shape = node["mode"], node.type().shape
+    if len(node.types) > 3 and node.types[3] is not None:
+        raise NoRule("no rule for Pad along some axes")
+    amounts = node.constant(1).reshape(2, -1).T
+    inner = tuple(slice(max(0, -int(b)), n - max(0, -int(e))) for n, (b, e) in zip(shape, amounts, strict=True))
+    wide = [(max(0, int(b)), max(0, int(e))) for b, e in amounts]
+    if mode != "constant":
+        return _moved(node, np.pad(_places(node)[inner], wide, mode=mode))
+    if len(node.types) < 3 or node.types[2] is None:
+        raise NoRule("no rule for Pad without a value")
+    places = np.pad(_places(node)[inner], wide, constant_values=-1).reshape(node.result.shape)
+    return np.where(places[..., None] < 0, node.cells(2).reshape(CELL), _moved(node, np.maximum(places, 0)))

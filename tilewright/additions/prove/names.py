@@ -60,21 +60,25 @@ class Names(Cells):
     def _lifted(self, cells: Array, others: Array) -> Array:
         """Cells as functions of a pair of roots where the other operand is one, and their root is one of the two."""
         wide = np.array([len(t) > 256 for t in self._tables])
-        at = np.flatnonzero(wide[others[:, TABLE]] & ~wide[cells[:, TABLE]])
+        at = np.flatnonzero(wide[others[:, TABLE]] & (cells[:, ROOT] != others[:, ROOT]).any(axis=1))
         known, parts = self._pairs
         if not len(at) or not len(known):
             return cells
-        words, own = words_of(others[at][:, ROOT]), words_of(cells[at][:, ROOT])
+        folded = wide[cells[at][:, TABLE]]  # a function of two bytes is a value of its own here
+        words = words_of(others[at][:, ROOT])
+        own = words_of(np.where(folded[:, None], cells[at][:, VALUE], cells[at][:, ROOT]))
+        tables = np.where(folded, 0, cells[at][:, TABLE].astype(np.int64))
         place = np.minimum(np.searchsorted(known, words), len(known) - 1)
         found = cells.copy()
         for side in (0, 1):
-            here = at[(known[place] == words) & (words_of(parts[place, side]) == own)]
+            inside = (known[place] == words) & (words_of(parts[place, side]) == own)
+            here = at[inside]
 
             def number(table: int, side: int = side) -> int:
                 values = self.table(table)
                 return self.register(np.repeat(values, 256) if side == 0 else np.tile(values, 256))
 
-            found[here, TABLE] = self.by_groups([cells[here, TABLE]], number)
+            found[here, TABLE] = self.by_groups([tables[inside]], number)
             found[here, ROOT] = others[here, ROOT]
         return found
 
@@ -148,7 +152,7 @@ class Names(Cells):
         place = np.minimum(np.searchsorted(self._maxima, words), max(0, len(self._maxima) - 1))
         nested = self._maxima[place] == words if len(self._maxima) else np.zeros(words.shape, bool)
         terms = np.where(nested[..., None], operands, self.mix(("operand of a maximum",), operands)).astype(np.int64)
-        found = (np.where(dropped[..., None], 0, terms).sum(axis=1) % PRIMES).astype(np.uint32)
+        found = np.asarray(np.where(dropped[..., None], 0, terms).sum(axis=1) % PRIMES, np.uint32)
         several = (~dropped).sum(axis=1) > 1
         self._maxima = np.union1d(self._maxima, words_of(found[several]))
         return found

@@ -126,15 +126,21 @@ def conv(node: Node) -> Array:
 
 @rule("QMatMul")
 def matmul(node: Node) -> Array:
-    x, y, bounds = centred(node), node.result, None
+    x, y, bounds, single = centred(node), node.result, None, None
     weights = node.type(1).data
     if weights is not None and weights.ndim == 2:
         w, scale = _weights(node, 1)
         acc = matrix_product(x, w)
         bounds = _bounds(node, w.T[..., None], x.ndim - 2, False)
+        if (alone := np.count_nonzero(w, axis=0) == 1).any():
+            first = np.argmax(w != 0, axis=0)
+            weights = np.where(alone, w[first, np.arange(w.shape[1])], 0)
+            single = node.cells()[..., first, :], np.broadcast_to(weights, acc.shape[:-1])
     else:
         a, b = node.type(), node.type(1)
         assert a.scale is not None and b.scale is not None and y.scale is not None
         scale = numerics.product_scale(a.scale, b.scale, y.scale)
         acc = field_product(x, centred(node, 1))
-    return node.requantized(_with_bias(node, acc), scale, bounds=bounds, axis=len(y.shape) - 1).reshape(*y.shape, CELL)
+    return node.requantized(_with_bias(node, acc), scale, bounds=bounds, axis=len(y.shape) - 1, single=single).reshape(
+        *y.shape, CELL
+    )
