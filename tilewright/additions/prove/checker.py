@@ -96,7 +96,7 @@ def prove(
         if verdict.difference is not None:
             progress("where they differ")
             _locate(graph, program, verdict, seed)
-            verdict.reason = "the program computes something else than the graph"
+            verdict.reason = "not proved: outputs have other names in the program than in the graph"
     except (DecodeError, Finding, NoRule) as error:
         verdict.reason = ("not proved: " if isinstance(error, NoRule) else "") + str(error)
     verdict.proved = not verdict.reason
