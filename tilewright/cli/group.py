@@ -68,8 +68,8 @@ class Group(click.Group):
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         place = self._lazy[cmd_name].place
-        core = place.startswith("tilewright.cli.")  # additions such as `quantize` multiply large matrices
-        with interrupts.end_at_once(), one_thread() if core else contextlib.nullcontext():
+        several = place.startswith("tilewright.quantize.")  # which multiplies large matrices
+        with interrupts.end_at_once(), contextlib.nullcontext() if several else one_thread():
             command = load(place)
         assert isinstance(command, click.Command)
         return command

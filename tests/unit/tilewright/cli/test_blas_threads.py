@@ -27,8 +27,9 @@ def threads(command: str, **environment: str) -> tuple[list[int], str]:
 
 
 @pytest.mark.medium
-def test_commands_of_the_core_have_one() -> None:
-    counts, variable = threads("compile")
+@pytest.mark.parametrize("command", ["compile", "prove"])
+def test_commands_have_one(command: str) -> None:
+    counts, variable = threads(command)
     if not counts:
         pytest.skip("numpy's library of products is none that threadpoolctl knows")
     assert counts == [1] and variable == "None"
