@@ -105,7 +105,7 @@ def command(
     if terminal.emit_json(json_path, entries):
         for (own, _), outcome in zip(read_ones, outcomes):
             if len(outcomes) > 1:
-                click.echo(f"{own.board}: tilewright report {output} --sweep {outcome.sweep[:8]}")
+                click.echo(f"{own.board}: `tilewright report {output} --sweep {outcome.sweep[:8]}` makes its page")
             _print(outcome, own, output)
         if len(outcomes) > 1:
             _print_boards(outcomes)

@@ -73,7 +73,7 @@ SHOWN_BY = {
 
 #: What is no message of a command: tools with a parser of their own, options of other programs, generated text.
 ELSEWHERE = (
-    "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area/", "fpga/flows/xilinx7/",
+    "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area/", "fpga/bare/", "fpga/flows/xilinx7/",
     "fpga/zynq/export", "tilewright/additions/remote/generate", "tilewright/measure/compile_speed.py",
     "tilewright/registry.py", "tilewright/cli/__init__.py",
 )  # fmt: skip
