@@ -3,7 +3,8 @@
 A browser shows it, with its search, from `python -m http.server -d build/site`.
 
 The Markdown pages of the repository are copied as they stand, so that their links hold, and beside them come pages
-made of the sources: all commands, from the parser of the command line, and the Python API, from the docstrings.
+made of the sources: all commands, from the parser of the command line, the Python API and the NPU as a component of
+Amaranth, from the docstrings.
 A link or an anchor that leads nowhere is an error.
 """
 
@@ -39,6 +40,7 @@ def main() -> None:
     reference.mkdir()
     (reference / "commands.md").write_text(commands_page())
     (reference / "api.md").write_text(api_page())
+    (reference / "amaranth.md").write_text(amaranth_page())
     CONFIG.write_text(configuration())
     sys.exit(subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", CONFIG]).returncode)
 
@@ -110,6 +112,25 @@ def api_page() -> str:
         found = getattr(tw, name)
         home = found.__name__ if inspect.ismodule(found) else f"{found.__module__}.{found.__qualname__}"
         lines += [f"::: {home}", f"    options: {{heading: tw.{name}, toc_label: tw.{name}, heading_level: 2}}", ""]
+    return "\n".join(lines)
+
+
+#: The NPU in Amaranth: its component, and the signatures of its ports.
+COMPONENT = (
+    "npu.Npu",
+    *(f"interfaces.{name}" for name in ("Axi4", "Axi4Lite", "Channel", "Debug", "Trace", "flat_ports")),
+)
+
+
+def amaranth_page() -> str:
+    """The component and the signatures of its ports, each with what its docstring says."""
+    lines = ["# Amaranth", "", "How it is used: [I integrate RTL](../docs/guide/rtl.md#amaranth).", ""]
+    for name in COMPONENT:
+        lines += [
+            f"::: tilewright.hw.{name}",
+            f"    options: {{heading: {name}, toc_label: {name}, heading_level: 2}}",
+            "",
+        ]
     return "\n".join(lines)
 
 

@@ -18,16 +18,17 @@ from tilewright.isa.registers import REGISTER
 
 
 class Npu(wiring.Component):
-    """The whole accelerator. Clock domain `sync`: ports `clk` and `rst` (synchronous, active high).
+    """The whole accelerator, a component of Amaranth. Clock domain `sync`: ports `clk` and `rst` (synchronous, active
+    high). `wiring.connect` puts it into a design, as in `examples/amaranth`.
 
     Parameters:
         config: sizes and bus widths.
 
     Ports:
-        axi: AXI4 master to external memory.
-        axil: AXI4-Lite slave, the registers of `tilewright.isa.registers`.
-        irq: level interrupt, high while an enabled interrupt is pending.
-        dbg: strobes for timelines; leave open where unused.
+        axi: `Out(Axi4(config))`, AXI4 master to external memory.
+        axil: `In(Axi4Lite())`, AXI4-Lite slave, the registers of `tilewright.isa.registers`.
+        irq: `Out(1)`, level interrupt, high while an enabled interrupt is pending.
+        dbg: `Out(Debug(config))`, strobes for timelines; leave open where unused.
     """
 
     def __init__(self, config: NpuConfig) -> None:

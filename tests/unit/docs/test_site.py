@@ -11,10 +11,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from amaranth.lib.wiring import FlippedSignature
 
 import tilewright as tw
 from tests.common import needs
 from tests.unit.docs.pages import ROOT, decisions, pages
+from tilewright.isa.config import preset
 
 OUTSIDE = {".github/ISSUE_TEMPLATE/bug.md", ".github/ISSUE_TEMPLATE/feature.md", ".github/pull_request_template.md"}
 
@@ -33,9 +35,8 @@ def test_every_page_has_its_place(site: ModuleType) -> None:
     """The navigation has every page of the repository once, and no other."""
     placed = re.findall(r"[\w/.-]+\.md", site.configuration().partition("not_in_nav:")[2])
     expected = {str(page.path) for page in [*pages(), *decisions()]} - OUTSIDE
-    assert sorted(name.lstrip("/") for name in placed) == sorted(
-        expected | {"reference/commands.md", "reference/api.md"}
-    )
+    made = {"reference/commands.md", "reference/api.md", "reference/amaranth.md"}
+    assert sorted(name.lstrip("/") for name in placed) == sorted(expected | made)
 
 
 def test_every_command_is_on_the_page(site: ModuleType) -> None:
@@ -66,6 +67,25 @@ def test_public_names_are_documented(site: ModuleType, name: str) -> None:
             assert inspect.getdoc(function) or member in (inspect.getdoc(found) or ""), f"{name}.{member}"
 
 
+def test_the_component_is_documented(site: ModuleType) -> None:
+    """The NPU and the signature of each of its ports, and of theirs, are on the page."""
+    from tilewright.hw import interfaces
+    from tilewright.hw.npu import Npu
+
+    needed = {"npu.Npu"}
+    waiting = [member.signature for member in Npu(preset("tiny")).signature.members.values() if member.is_signature]
+    while waiting:
+        signature = waiting.pop()
+        if isinstance(signature, FlippedSignature):
+            signature = signature.flip()
+        needed.add(f"interfaces.{type(signature).__name__}")
+        waiting += [member.signature for member in signature.members.values() if member.is_signature]
+    assert needed < set(site.COMPONENT)
+    for name in site.COMPONENT:
+        assert f"::: tilewright.hw.{name}\n" in site.amaranth_page()
+        assert inspect.getdoc(Npu if name == "npu.Npu" else getattr(interfaces, name.removeprefix("interfaces.")))
+
+
 @pytest.mark.slow
 def test_strict_build() -> None:
     """All links and anchors lead somewhere, and the search has what it searches."""
@@ -75,5 +95,6 @@ def test_strict_build() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     built = ROOT / "build" / "site"
     assert 'id="tilewright.api.compilation.compile"' in (built / "reference" / "api.html").read_text()
+    assert 'id="tilewright.hw.interfaces.Axi4"' in (built / "reference" / "amaranth.html").read_text()
     assert "tilewright fpga build" in (built / "search" / "search_index.json").read_text()
     assert "https://fonts" not in (built / "index.html").read_text()
