@@ -73,7 +73,7 @@ test-torch: $(STAMP) ## install PyTorch and run the tests and the example that n
 	$(BIN)/python examples/torch_digits.py
 
 test-ip: $(STAMP) ## install FuseSoC and PeakRDL and run the tests of `tilewright rtl` that need them
-	$(PIP) -e '.[ip]'
+	$(PIP) -c .ci/extras.txt -e '.[ip]'
 	$(BIN)/python -m pytest tests/unit/tilewright/export/test_rtl_project.py
 
 onnx-suite: $(STAMP) ## ONNX's own backend test suite: all of it, in three ways, and docs/onnx.md written anew
@@ -181,11 +181,11 @@ pictures: $(STAMP) ## draw the pictures of the documentation anew
 	$(BIN)/python examples/pictures.py
 
 notebooks: $(STAMP) ## run the notebooks of examples/notebooks, into build/notebooks; installs Jupyter's kernel first
-	@$(BIN)/python -c 'import jupytext, nbclient, ipykernel' 2> /dev/null || $(PIP) -e '.[notebooks]'
+	@$(BIN)/python -c 'import jupytext, nbclient, ipykernel' 2> /dev/null || $(PIP) -c .ci/extras.txt -e '.[notebooks]'
 	$(BIN)/python examples/notebooks/run.py
 
 site: $(STAMP) ## the documentation as a site with search, in build/site; installs mkdocs first
-	@$(BIN)/python -c 'import material, mkdocstrings' 2> /dev/null || $(PIP) -e '.[site]'
+	@$(BIN)/python -c 'import material, mkdocstrings' 2> /dev/null || $(PIP) -c .ci/extras.txt -e '.[site]'
 	$(BIN)/python .ci/site.py
 
 bitstreams: $(STAMP) ## bitstreams of every board and configuration known to fit, in build/bitstreams (hours)
@@ -196,7 +196,7 @@ $(RELEASE)/.stamp: .ci/release.txt
 	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .ci/release.txt
 	@touch $@
 
-lock: $(RELEASE)/.stamp ## newest versions of all dependencies, with hashes: constraints.txt, .ci/release.txt, .ci/torch.txt
+lock: $(RELEASE)/.stamp ## newest versions of all dependencies, with hashes: constraints.txt, .ci/release.txt; .ci/torch.txt, .ci/extras.txt
 	$(RELEASE)/bin/python .ci/lock.py $(UPGRADE)
 
 release: $(RELEASE)/.stamp ## wheel, source archive, list of components and checksums of HEAD in dist/, the same bytes every time

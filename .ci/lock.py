@@ -1,8 +1,8 @@
 """Writes the files with exact versions of all dependencies: `make lock`, `make lock UPGRADE=--upgrade`.
 
 constraints.txt is what `make venv` installs, .ci/release.txt what `make release` does, both with the hashes of every
-file for every platform. .ci/torch.txt only pins versions: PyTorch is installed by `make test-torch` alone, from
-whichever index the machine has for it.
+file for every platform. .ci/torch.txt and .ci/extras.txt only pin versions, of what few targets add to the environment:
+PyTorch, from whichever index the machine has for it, and what `make test-ip`, `make site` and `make notebooks` need.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ def main() -> None:
     lock(".ci/release.txt", "what `make release` and `make lock` need", *needed)
     torch = ("pyproject.toml", "--extra", "test-torch", "--extra", "test", "-c", "constraints.txt")
     lock(".ci/torch.txt", "what `make test-torch` installs", *torch)
+    extras = ("pyproject.toml", "--extra", "ip", "--extra", "site", "--extra", "notebooks", "-c", "constraints.txt")
+    lock(".ci/extras.txt", "what `make test-ip`, `make site` and `make notebooks` install", *extras)
 
 
 def lock(name: str, what: str, *arguments: object) -> None:

@@ -11,6 +11,7 @@ A link or an anchor that leads nowhere is an error.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import shutil
 import subprocess
@@ -42,7 +43,9 @@ def main() -> None:
     (reference / "api.md").write_text(api_page())
     (reference / "amaranth.md").write_text(amaranth_page())
     CONFIG.write_text(configuration())
-    sys.exit(subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", CONFIG]).returncode)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(CONFIG)]
+    quiet = dict(os.environ, NO_MKDOCS_2_WARNING="1")  # else the theme announces its successor in every build
+    sys.exit(subprocess.run(command, env=quiet, check=False).returncode)
 
 
 def pages() -> list[Path]:
