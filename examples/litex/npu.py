@@ -27,7 +27,7 @@ _FIELDS = {
 
 
 class Npu(LiteXModule):
-    """An NPU of a folder that `tilewright rtl` wrote.
+    """An NPU of a folder that `tilewright rtl` wrote, with addresses and data of 32 bits, as LiteX has.
 
     Attributes:
         bus: AXI master to memory.
@@ -38,6 +38,9 @@ class Npu(LiteXModule):
     def __init__(self, platform: object, folder: Path) -> None:
         ports = (folder / "npu_axi.v").read_text()
         widths = {name: int(high or 0) + 1 for high, name in re.findall(r"put (?:\[(\d+):0\] )?(\w+)", ports)}
+        if (widths["m_axi_araddr"], widths["m_axi_wdata"]) != (32, 32):
+            found = f"{widths['m_axi_araddr']} and {widths['m_axi_wdata']}"
+            raise ValueError(f"{folder}: addresses and data must have 32 bits, as those of tiny, not {found}")
         (top,) = re.findall(r"^module (\w+)", ports, re.MULTILINE)
         self.bus = axi.AXIInterface(widths["m_axi_wdata"], widths["m_axi_araddr"], id_width=1)
         self.control = axi.AXILiteInterface(data_width=32, address_width=32)

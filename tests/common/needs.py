@@ -3,11 +3,14 @@ the run says what was not tested and which command brings what is missing (`test
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -48,6 +51,7 @@ NOTEBOOKS = Need("notebooks in Jupyter's kernel", "make notebooks")
 ZYNQ_TOOLS = Need("bitstreams of the Zynq by open tools", "tilewright fpga fetch-tools")
 LIBERTY = Need("energy of gates by a Liberty library", TOOLS)
 OPENSTA = Need("energy of gates beside OpenSTA", TOOLS)
+GTKWAVE = Need("waveforms read by GTKWave", TOOLS)
 X86 = Need("code for x86-64 with and without its instructions", "make test on an x86-64 machine")
 INSTALLED = Need("the installed command", "make venv")
 
@@ -65,8 +69,8 @@ def skip(need: Need, why: str = "", *, module: bool = False) -> NoReturn:
 
 
 def program(need: Need, name: str) -> str:
-    """Path of a program; the test is skipped without it."""
-    found = shutil.which(name)
+    """Path of a program of this environment or on the PATH; the test is skipped without it."""
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if found is None:
         skip(need, f"{name} is missing")
     return found

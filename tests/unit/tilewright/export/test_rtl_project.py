@@ -129,9 +129,17 @@ def test_simulations(project: Path) -> None:
 @pytest.mark.long
 @pytest.mark.cosim
 def test_litex(project: Path, tmp_path: Path) -> None:
-    """A LiteX SoC with VexRiscv runs the network, gets the interrupt, and finds every byte equal."""
+    """A LiteX SoC with VexRiscv runs the network, gets the interrupt, and finds every byte equal; addresses that are
+    narrower than LiteX's are refused."""
     python = Path(needs.program(needs.RTL_PROJECTS, "litex_sim")).with_name("python")
-    command = [python, ROOT / "examples" / "litex" / "simulate.py", project, tmp_path / "build"]
+    config = preset("tiny")
+    texts = verilog.files(config, bench=True)
+    texts |= project_files(tw.compile_program(quantized_chain(size=5), config), "chain", "npu_axi")
+    write_files(tmp_path / "tiny", texts)
+    command = [python, ROOT / "examples" / "litex" / "simulate.py"]
+    done = subprocess.run([*command, project, tmp_path / "build"], capture_output=True, text=True, check=False)
+    assert done.returncode and "must have 32 bits, as those of tiny, not 23 and 32" in done.stderr
+    command += [tmp_path / "tiny", tmp_path / "build"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search(r"^interrupt pending, \d+ cycles, 0 bytes differ$", done.stdout, re.MULTILINE)
