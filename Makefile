@@ -47,6 +47,7 @@ test-tools: ## install, with apt-get, what some tests need besides: cross compil
 	-$(APT) install -y --no-install-recommends qemu-system-misc
 	-$(APT) install -y --no-install-recommends chromium chromium-driver
 	-$(APT) install -y --no-install-recommends qflow-tech-osu018 opensta
+	-$(APT) install -y --no-install-recommends gtkwave
 
 test-onnxruntime: $(STAMP) test-versions ## the execution provider: ONNX's suite, networks, random graphs, versions of onnxruntime
 	$(BIN)/python -m tests.onnx_suite --onnxruntime

@@ -147,7 +147,7 @@ def program(config: NpuConfig) -> bytes:
 
 
 def registers(code: bytes) -> dict[str, int]:
-    """Returns what the starter writes: regions for program, weights and rows, the program's place, START."""
+    """Returns the registers of a run in the order of the writes: regions, the place of the program, START."""
     regions = [
         Region(PROGRAM, WEIGHTS - PROGRAM, read=True),
         Region(WEIGHTS, ROWS_AT - WEIGHTS, read=True),

@@ -14,8 +14,10 @@ import numpy as np
 from tilewright.common.errors import TilewrightError
 from tilewright.common.native import Owner
 from tilewright.hw.sim.build import BuildError, Progress, build
+from tilewright.isa.assembler import disassemble_one
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Counters, DeviceError, HostMemory, InProcess, Launch
+from tilewright.isa.encoding import DecodeError, decode
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.host import (
@@ -86,7 +88,8 @@ def load_library(path: Path) -> ctypes.CDLL:
         ("stall", None, handle, u64),
         ("stuck", None, handle, u32),
         ("events", ctypes.POINTER(_Event), handle, ctypes.POINTER(u64)),
-        ("trace", u32, handle, ctypes.c_char_p, u64, u64),
+        ("trace", u32, handle, ctypes.c_char_p, u32, u64, u64),
+        ("texts", None, handle, ctypes.POINTER(ctypes.c_char_p), u32),
         ("coverage", u32, handle, ctypes.c_char_p),
         ("close_trace", None, handle),
     ):
@@ -114,7 +117,8 @@ class RtlDevice(Owner, InProcess):
     Args:
         config: the NPU.
         timing: timing of the external memory.
-        trace_file: write a waveform (VCD) of every run here; needs a slower build of its own.
+        trace_file: write a waveform of every run here; needs a slower build of its own. VCD, or FST where the name ends
+            in .fst, which also shows the instruction that each engine works on.
         trace_window: cycles of the run to record, from..to-1; all by default.
         progress: called with what is being done and the fraction done while the simulation is built; by default a line
             on standard error says so.
@@ -150,6 +154,7 @@ class RtlDevice(Owner, InProcess):
         self.limit = limit
         self.memory = HostMemory(origin=origin)
         self.events: list[Event] = []
+        self._shows_instructions = False
         self._library = load_library(library or build(config, trace=trace_file is not None, progress=progress))
         self._own(self._library.tw_rtl_create(), self._library.tw_rtl_destroy)
         self._library.tw_rtl_origin(self._handle, origin)
@@ -160,7 +165,9 @@ class RtlDevice(Owner, InProcess):
             raise BuildError(f"the simulated registers do not belong to configuration {config.name!r}")
         if trace_file is not None:
             first, last = trace_window or (0, NO_LIMIT)
-            if not self._library.tw_rtl_trace(self._handle, str(trace_file).encode(), first, last):
+            self._shows_instructions = Path(trace_file).suffix == ".fst"
+            name = str(trace_file).encode()
+            if not self._library.tw_rtl_trace(self._handle, name, self._shows_instructions, first, last):
                 raise BuildError(f"cannot write waveform {trace_file}")
 
     # Registers.
@@ -207,6 +214,8 @@ class RtlDevice(Owner, InProcess):
         """
         check_run(self.config, launch)
         level = ("", "events", "steps").index(log)
+        if self._shows_instructions:
+            self._name_instructions(launch)
         if not self.start(run_values(launch), level):
             raise DeviceError("the RTL raised no interrupt", ErrorCode.TIMEOUT)
         self.events = self._events() if level else []
@@ -218,6 +227,17 @@ class RtlDevice(Owner, InProcess):
             raise error
         instructions = self._instructions(launch)
         return counters_of(values, self.config, instructions)
+
+    def _name_instructions(self, launch: Launch) -> None:
+        """Gives the waveform the text of every instruction of a program."""
+        first, texts = launch.region.base + launch.program_offset, []
+        for number in range(launch.program_length):
+            word = self._word(first + INSTRUCTION_BYTES * number)
+            try:
+                texts.append(disassemble_one(decode(word)).encode() if word is not None else b"")
+            except DecodeError:
+                texts.append(f"0x{word:032x}".encode())
+        self._library.tw_rtl_texts(self._handle, (ctypes.c_char_p * len(texts))(*texts), len(texts))
 
     def write_coverage(self, path: Path) -> None:
         """Writes the coverage of all runs of this device, in Verilator's format.

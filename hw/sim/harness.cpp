@@ -3,9 +3,12 @@
 // One cycle is: inputs as the memory model says, an evaluation with the clock low (outputs and handshakes of the cycle
 // are read here), then the rising edge. External memory belongs to the caller; an access outside it is answered with
 // DECERR or SLVERR. Mirrored by hw/sim/device.py.
+#include <array>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,6 +21,7 @@
 #include "verilated_cov.h"
 #endif
 #ifdef TW_TRACE
+#include "fst.h"
 #include "verilated_vcd_c.h"
 #endif
 
@@ -70,8 +74,11 @@ struct Simulation {
     bool running = false, log_steps = false, log = false;
     std::vector<Event> events;
     uint64_t trace_from = 0, trace_to = 0;
+    std::vector<std::string> texts;  // of the instructions of the program
 #ifdef TW_TRACE
+    std::unique_ptr<tilewright::FstFile> fst;
     std::unique_ptr<VerilatedVcdC> vcd;
+    std::array<std::deque<uint32_t>, 5> at_work;  // by engine: the instructions that began and have not ended
 #endif
 
     Simulation() : top(new Vnpu(&context)) { restart_memory(); }
@@ -85,6 +92,23 @@ struct Simulation {
 #ifdef TW_TRACE
         if (vcd) vcd->close();
         vcd.reset();
+        fst.reset();
+#endif
+    }
+
+    // Opens a waveform; that with texts makes FST of what Verilator writes.
+    bool open_trace(const char *file, bool with_texts) {
+        close_trace();
+#ifdef TW_TRACE
+        context.traceEverOn(true);
+        if (with_texts) fst.reset(new tilewright::FstFile({"FETCH", "LOAD", "GEMM", "VECTOR", "STORE"}));
+        vcd.reset(new VerilatedVcdC(fst.get()));
+        top->trace(vcd.get(), 99);
+        vcd->open(file);
+        return vcd->isOpen();
+#else
+        (void)file, (void)with_texts;
+        return false;
 #endif
     }
 
@@ -105,6 +129,28 @@ struct Simulation {
         if (vcd && running && run_cycle >= trace_from && run_cycle < trace_to) vcd->dump(time);
 #else
         (void)time;
+#endif
+    }
+
+    // Shows, with the clock low, the first instruction that each engine works on; FETCH that which it dispatches.
+    void dump_texts() {
+#ifdef TW_TRACE
+        if (!fst || !running) return;
+        const Vnpu &t = *top;
+        const uint32_t starts[5][2] = {
+            {t.dbg_fetch_start, t.dbg_fetch_start_pc}, {t.dbg_load_start, t.dbg_load_start_pc},
+            {t.dbg_gemm_start, t.dbg_gemm_start_pc}, {t.dbg_vector_start, t.dbg_vector_start_pc},
+            {t.dbg_store_start, t.dbg_store_start_pc}};
+        const bool ends[5] = {true, t.dbg_load_end != 0, t.dbg_gemm_end != 0, t.dbg_vector_end != 0,
+                              t.dbg_store_end != 0};
+        const bool shown = run_cycle >= trace_from && run_cycle < trace_to;
+        if (shown) vcd->flush();  // so that the time of the texts is that of the signals
+        for (size_t e = 0; e < at_work.size(); e++) {
+            auto &begun = at_work[e];
+            if (starts[e][0]) begun.push_back(starts[e][1]);
+            if (shown) fst->text(e, !begun.empty() && begun[0] < texts.size() ? texts[begun[0]] : "");
+            if (ends[e] && !begun.empty()) begun.pop_front();
+        }
 #endif
     }
 
@@ -143,6 +189,7 @@ struct Simulation {
         t.clk = 0;
         t.eval();
         dump(2 * cycle);
+        dump_texts();
 
         // A beat that no burst is open for ends none.
         const bool last = t.axi_wvalid && t.axi_wready && (writes->open() ? writes->last() : t.axi_awvalid && !t.axi_awlen);
@@ -311,6 +358,9 @@ uint32_t tw_rtl_run(void *h, uint8_t *memory, uint64_t bytes, uint32_t log, uint
     s.write_register(TW_REG_CONTROL, 1u << TW_REG_CONTROL_START_LOW);
     s.run_cycle = 1;
     s.running = true;
+#ifdef TW_TRACE
+    for (auto &begun : s.at_work) begun.clear();
+#endif
     s.log = log != 0;
     s.log_steps = log > 1;
     while (!s.top->irq && s.run_cycle <= limit) s.tick();
@@ -331,22 +381,17 @@ const void *tw_rtl_events(void *h, uint64_t *count) {
     return events.data();
 }
 
-// Records cycles from..to-1 of the runs that follow. Returns 0 if the library was built without it.
-uint32_t tw_rtl_trace(void *h, const char *file, uint64_t from, uint64_t to) {
-#ifdef TW_TRACE
+// Records cycles from..to-1 of the runs that follow, as VCD (0) or as FST with texts (1). Returns 0 if it cannot.
+uint32_t tw_rtl_trace(void *h, const char *file, uint32_t fst, uint64_t from, uint64_t to) {
     Simulation &s = *static_cast<Simulation *>(h);
-    s.close_trace();
-    s.context.traceEverOn(true);
-    s.vcd.reset(new VerilatedVcdC);
-    s.top->trace(s.vcd.get(), 99);
-    s.vcd->open(file);
     s.trace_from = from;
     s.trace_to = to;
-    return s.vcd->isOpen();
-#else
-    (void)h, (void)file, (void)from, (void)to;
-    return 0;
-#endif
+    return s.open_trace(file, fst != 0);
+}
+
+// What a waveform shows for each instruction of the program that runs next.
+void tw_rtl_texts(void *h, const char *const *texts, uint32_t count) {
+    static_cast<Simulation *>(h)->texts.assign(texts, texts + count);
 }
 
 // Writes what all runs have covered, in Verilator's form. Returns 0 if the library was built without it.

@@ -36,12 +36,13 @@ class Recording:
 
     Attributes:
         timeline: file for the time of every instruction; needs the cycle-level simulator.
-        trace_file: file for a waveform; needs the RTL.
+        trace_file, fst: file for a waveform, of which `fst` must end in .fst; needs the RTL.
         trace_window: A:B, the cycles of the waveform.
     """
 
     timeline: Path | None = None
     trace_file: Path | None = None
+    fst: Path | None = None
     trace_window: str | None = None
 
     def device_options(self, backend: str, model: Path) -> dict[str, Any]:
@@ -57,11 +58,16 @@ class Recording:
             if backend != "cycle":
                 raise UsageError(f"--timeline needs a clock: add --backend cycle (not {backend!r})")
             prepare_output(self.timeline)
-        if self.trace_file is None and self.trace_window is None:
+        if self.trace_file is None and self.fst is None and self.trace_window is None:
             return {}
         if backend != "rtl":
-            raise UsageError(f"--trace-file and --trace-window need signals: add --backend rtl (not {backend!r})")
-        options: dict[str, Any] = {"trace_file": self.trace_file or Path(f"{model.stem}.vcd")}
+            what = "--fst, --trace-file and --trace-window need signals"
+            raise UsageError(f"{what}: add --backend rtl (not {backend!r})")
+        if self.fst is not None and self.trace_file is not None:
+            raise UsageError("one waveform is written: give --fst or --trace-file, not both")
+        if self.fst is not None and self.fst.suffix != ".fst":
+            raise UsageError(f"--fst must be a file that ends in .fst, not {str(self.fst)!r}")
+        options: dict[str, Any] = {"trace_file": self.trace_file or self.fst or Path(f"{model.stem}.vcd")}
         prepare_output(options["trace_file"])
         if self.trace_window is not None:
             first, colon, last = self.trace_window.partition(":")

@@ -109,9 +109,15 @@ class RunCommand(click.Command):
     "--trace-file", type=click.Path(path_type=Path), metavar="FILE", help="Write a waveform (VCD); with --backend rtl."
 )
 @click.option(
+    "--fst",
+    type=click.Path(path_type=Path),
+    metavar="FILE.fst",
+    help="Write a waveform (FST) with the instruction that each engine works on, as text; with --backend rtl.",
+)
+@click.option(
     "--trace-window",
     metavar="A:B",
-    help="Cycles A..B-1 of every run only, for --trace-file (by default FILE is MODEL.vcd).",
+    help="Cycles A..B-1 of every run only, for --fst or --trace-file (by default FILE is MODEL.vcd).",
 )
 @memory_options.options
 @arguments.clock_option
