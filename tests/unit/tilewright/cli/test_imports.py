@@ -60,7 +60,7 @@ def test_a_kept_program_needs_no_compiler(arguments: list[str]) -> None:
         ("tilewright.cli.commands.compile", ("rich", "importlib.metadata")),
         ("tilewright.fpga.points", ("amaranth", "tilewright.hw.npu", "tilewright.fpga.flows")),
         ("tilewright.energy", ("amaranth", "tilewright.hw.npu", "tilewright.fpga.flows")),
-        ("tilewright.compiler.cpu.target", ("llvmlite", "tilewright.compiler.cpu.segment")),
+        ("tilewright.compiler.cpu.target", ("llvmlite.binding", "tilewright.compiler.cpu.segment")),
     ],
 )
 def test_what_a_module_spares(module: str, spared: tuple[str, ...]) -> None:

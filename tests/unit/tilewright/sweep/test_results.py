@@ -124,7 +124,7 @@ def test_other_sources_are_refused(networks: list[Network]) -> None:
 
 
 def test_clock_needs_place_and_route(networks: list[Network], tmp_path: Path) -> None:
-    space = parse_space({"family": "gowin", "objective": {"minimise": ["microseconds"]}}, ["autoencoder"])
+    space = parse_space({"family": "xcup", "objective": {"minimise": ["microseconds"]}}, ["autoencoder"])
     with pytest.raises(UsageError, match="microseconds needs --clock MHZ, clock_mhz in the space or --synth nextpnr"):
         sweep(space, [networks[1]], tmp_path)
 
