@@ -13,7 +13,8 @@ that it does not matter in how many steps a clamp, a table or an Add of two byte
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 
@@ -36,7 +37,8 @@ class Names(Cells):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self._pairs = np.zeros(0, np.uint64), np.zeros((0, 2, FIELDS), np.uint32)  # roots of two bytes: the two
-        self._maxima = np.zeros(0, np.uint64)  # roots that are maxima of several values
+        self._maxima: dict[int, tuple[Array, Array]] = {}  # by number of operands: roots that are maxima, and of what
+        self._inverse = self.register(~BYTES)
         self._bounds: tuple[Array, Array] = (np.zeros(0, np.uint64), np.zeros((0, 2), np.int64))
 
     def combine(self, a: Array, b: Array, function: Array) -> Array:
@@ -82,7 +84,35 @@ class Names(Cells):
             found[here, ROOT] = others[here, ROOT]
         return found
 
+    def _paired(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """Roots of two bytes, and marks those whose second byte is that of `a`."""
+        swap = words_of(a) > words_of(b)
+        parts = np.stack([np.where(swap[:, None], b, a), np.where(swap[:, None], a, b)], axis=1)
+        roots = self.mix(("pair",), parts[:, 0], parts[:, 1])
+        known, at = np.unique(np.concatenate([self._pairs[0], words_of(roots)]), return_index=True)
+        self._pairs = known, np.concatenate([self._pairs[1], parts])[at]
+        return roots, swap
+
+    def _unfolded(self, cells: Array, others: Array) -> Array:
+        """Cells that are maxima of two bytes as functions of the pair where the other operand is one of the two."""
+        if 2 not in self._maxima:
+            return cells
+        (known, sets), words = self._maxima[2], words_of(cells[:, ROOT])
+        place = np.minimum(np.searchsorted(known, words), len(known) - 1)
+        near = (words_of(sets[place]) == words_of(others[:, ROOT])[:, None]).any(axis=1)
+        at = np.flatnonzero((known[place] == words) & near)
+        found, parts = cells.copy(), sets[place[at]]
+        found[at, ROOT], swap = self._paired(parts[:, 0, :FIELDS], parts[:, 1, :FIELDS])
+
+        def number(a: int, b: int, after: int, exchanged: int) -> int:
+            both = np.maximum(self.table(a)[:, None], self.table(b)[None]).view(np.uint8)
+            return self.register(self.table(after)[both.T if exchanged else both].ravel())
+
+        found[at, TABLE] = self.by_groups([parts[:, 0, FIELDS], parts[:, 1, FIELDS], cells[at, TABLE], swap], number)
+        return found
+
     def _combine_unknown(self, a: Array, b: Array, function: Array) -> Array:
+        a, b = self._unfolded(a, b), self._unfolded(b, a)
         a, b = self._lifted(a, b), self._lifted(b, a)
         wide = np.array([len(t) > 256 for t in self._tables])
         same = (a[:, ROOT] == b[:, ROOT]).all(axis=1)
@@ -91,14 +121,8 @@ class Names(Cells):
         for cells, roots, tables in ((a, roots_a, tables_a), (b, roots_b, tables_b)):
             folded = wide[tables] & ~same  # a function of two bytes is a value of its own here
             roots[folded], tables[folded] = cells[folded][:, VALUE], 0
-        words = [words_of(roots) for roots in (roots_a, roots_b)]
-        swap = (words[0] > words[1]) & ~same
-        first, second = np.where(swap[:, None], roots_b, roots_a), np.where(swap[:, None], roots_a, roots_b)
-        roots = np.where(same[:, None], roots_a, self.mix(("pair",), first, second))
-        pairs = np.concatenate([self._pairs[0], words_of(roots[~same])])
-        parts = np.stack([first[~same], second[~same]], axis=1)
-        known, at = np.unique(pairs, return_index=True)
-        self._pairs = known, np.concatenate([self._pairs[1], parts])[at]
+        roots, swap = roots_a, np.zeros(len(same), bool)
+        roots[~same], swap[~same] = self._paired(roots_a[~same], roots_b[~same])
 
         def number(ta: int, tb: int, exchanged: int, one: int) -> int:
             left, right = self.table(ta).view(np.uint8), self.table(tb).view(np.uint8)
@@ -129,33 +153,29 @@ class Names(Cells):
                 self._of_maximum(roots, numbers, int(number), square)
 
     def _of_maximum(self, roots: Array, numbers: Array, number: int, square: Array) -> None:
-        """Replaces functions of the larger of two bytes, or of their inverted bits, by those of a set's maximum."""
-        for flips in ((0, 0), (255, 255), (0, 255), (255, 0)):
-            table = square[np.arange(256)[:, None] ^ flips[0], np.arange(256)[None] ^ flips[1]]
-            line = np.diag(table)
+        """Replaces functions that are the larger of a function of each byte, and tables of the larger of two bytes, or
+        of their inverted bits, by those of a set's maximum."""
+        at = np.flatnonzero(numbers == number)
+        for tables, after in self._maxima_of(square):
+            parts = self._pairs[1][np.searchsorted(self._pairs[0], words_of(roots[at]))]
+            sides = np.broadcast_to([self.register(table) for table in tables], parts.shape[:2])
+            found = self.look_up(self.maximum(self.of_roots(parts, sides)), after)
+            roots[at], numbers[at] = found[:, ROOT], found[:, TABLE]
+            return
+
+    @staticmethod
+    def _maxima_of(square: Array) -> Iterator[tuple[tuple[Array, Array], Array]]:
+        """Tables f, g, after of a function int8[256, 256] that is after[max(f[a], g[b])], where there are such."""
+        for after in (BYTES, ~BYTES):
+            values = after[square.view(np.uint8)]
+            f, g = values.min(axis=1), values.min(axis=0)
+            if (values == np.maximum(f[:, None], g[None])).all():
+                yield (f, g), after
+        for f, g in product((BYTES, ~BYTES), repeat=2):
+            table = square[np.ix_(f.view(np.uint8), g.view(np.uint8))]
+            line = np.ascontiguousarray(np.diag(table))
             if (table == line[np.maximum(BYTES[:, None], BYTES[None]).view(np.uint8)]).all():
-                at = np.flatnonzero(numbers == number)
-                parts = self._pairs[1][np.searchsorted(self._pairs[0], words_of(roots[at]))]
-                sides = [self._inverted(parts[:, i]) if flips[i] else parts[:, i] for i in (0, 1)]
-                roots[at] = self._maximum_of(np.stack(sides, axis=1), np.zeros((len(at), 2), bool))
-                numbers[at] = self.register(np.ascontiguousarray(line))
-                return
-
-    def _inverted(self, roots: Array) -> Array:
-        """Elements of roots with all bits inverted."""
-        return np.asarray(self.of_roots(roots, np.full(roots.shape[:-1], self.register(~BYTES)))[..., VALUE])
-
-    def _maximum_of(self, operands: Array, dropped: Array) -> Array:
-        """Roots of the maxima of elements [m, n, FIELDS] but the dropped ones; a maximum among them counts as its own
-        operands."""
-        words = words_of(operands)
-        place = np.minimum(np.searchsorted(self._maxima, words), max(0, len(self._maxima) - 1))
-        nested = self._maxima[place] == words if len(self._maxima) else np.zeros(words.shape, bool)
-        terms = np.where(nested[..., None], operands, self.mix(("operand of a maximum",), operands)).astype(np.int64)
-        found = np.asarray(np.where(dropped[..., None], 0, terms).sum(axis=1) % PRIMES, np.uint32)
-        several = (~dropped).sum(axis=1) > 1
-        self._maxima = np.union1d(self._maxima, words_of(found[several]))
-        return found
+                yield (f, g), line
 
     # steps that are not linear
 
@@ -243,39 +263,101 @@ class Names(Cells):
         return cells
 
     def maximum(self, cells: Array) -> Array:
-        """The largest of n cells [..., n, CELL], by the set of operands: -128 never wins, a common clamp is outside."""
+        """The largest of n cells [..., n, CELL], by the set of operands.
+
+        Operands are tables of distinct roots, none of which is itself a maximum: what takes several steps is one set.
+        No table is below the least value of the maximum. A table that all have in common is outside.
+        """
         self.count("maximum")
         lead, n = cells.shape[:-2], cells.shape[-2]
-        flat = cells.reshape(-1, n, CELL)
-        known, value = as_integers(flat[..., VALUE])
-        most = np.where(known, value, -128).max(axis=1)
-        tables = np.where(known, -1, flat[..., TABLE].astype(np.int64))
-        outer = tables.max(axis=1)
-        common = ((tables == outer[:, None]) | known).all(axis=1) & (most == -128) & (outer > 0)
-        way = self.by_groups([np.maximum(outer, 0)], self._slope)
-        common &= way > 0
-        operands = np.where(common[:, None, None], flat[..., ROOT], flat[..., VALUE])
-        falling = common & (way == 2)
-        if falling.any():
-            operands[falling] = self._inverted(operands[falling])
-        word = words_of(operands)
-        order = np.argsort(word, axis=1)
-        ordered = np.take_along_axis(word, order, axis=1)
-        again = np.zeros_like(known)
-        again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-        dropped = np.empty_like(known)
-        np.put_along_axis(dropped, order, again, axis=1)
-        dropped |= known
-        total = self._maximum_of(operands, dropped).astype(np.int64)
-        total += np.where((most == -128)[:, None], 0, self.mix(("constant of a maximum",), residues(most)))
-        inverted = self.by_groups([np.maximum(outer, 0)], lambda t: self.register(self.table(t)[np.arange(256) ^ 255]))
-        numbers = np.where(common, np.where(falling, inverted, outer), 0)
-        found = self.of_roots((total % PRIMES).astype(np.uint32), numbers)
-        left = (~dropped).sum(axis=1)
-        found[left == 0] = self.bytes[most[left == 0]]
-        single = (left == 1) & (most == -128)
-        found[single] = flat[single, np.argmin(dropped[single], axis=1)]
+        operands = cells[..., FIELDS:].reshape(-1, n, CELL - FIELDS)
+        nested, wide = self._nested(operands)
+        found = np.empty((len(operands), CELL), np.uint32)
+        found[~nested] = self._maximum(operands[~nested])
+        if nested.any():
+            found[nested] = self._maximum(wide)
         return found.reshape(*lead, CELL)
+
+    def _nested(self, operands: Array) -> tuple[Array, Array]:
+        """Marks the sets with maxima among their operands, and gives these sets with the operands of the maxima."""
+        words = words_of(operands)
+        hits = []
+        for width, (known, sets) in self._maxima.items():
+            place = np.minimum(np.searchsorted(known, words), len(known) - 1)
+            if (here := known[place] == words).any():
+                slopes = self.by_groups([operands[..., FIELDS]], self._slope)
+                hits.append((width, here & (slopes == 1), place, sets))
+        nested = np.any([here.any(axis=1) for _, here, _, _ in hits], axis=0) if hits else np.zeros(len(words), bool)
+        if not nested.any():
+            return nested, operands[:0]
+        most = max(width for width, *_ in hits)
+        wide = np.empty((int(nested.sum()), operands.shape[1], most, operands.shape[2]), np.uint32)
+        wide[:] = self.bytes[-128, FIELDS:]
+        wide[:, :, 0] = operands[nested]
+        for width, everywhere, place, sets in hits:
+            here = everywhere[nested]
+            inner = sets[place[nested][here]]
+            outer = np.broadcast_to(operands[nested][here][:, None, FIELDS], inner.shape[:2])
+            inner[..., FIELDS] = self.by_groups([inner[..., FIELDS], outer], self._composed)
+            wide[here, :width] = inner
+        return nested, wide.reshape(len(wide), -1, operands.shape[2])
+
+    def _composed(self, inner: int, outer: int) -> int:
+        return self.register(self.table(outer)[self.table(inner).view(np.uint8)])
+
+    def _maximum(self, operands: Array) -> Array:
+        """Cells of the maxima of sets of roots with tables, [m, n, FIELDS + 1]."""
+        roots, tables = operands[..., :FIELDS], operands[..., FIELDS].astype(np.int64)
+        known, value = as_integers(roots)
+        tables[known] = self.by_groups(
+            [tables[known], value[known] & 255], lambda t, v: self.register(np.repeat(self.table(t)[v], 256))
+        )
+        floor = np.array([t.min() for t in self._tables], np.int64)[tables].max(axis=1)
+        low = np.broadcast_to(floor[:, None] + 128, tables.shape)
+        tables = self.by_groups([tables, low], lambda t, f: self.register(np.maximum(self.table(t), np.int8(f - 128))))
+        dropped = np.array([t.min() == t.max() for t in self._tables])[tables]
+        words = np.where(dropped, ~np.uint64(0), words_of(roots))
+        order = np.argsort(words, axis=1)
+        words, tables, dropped = (np.take_along_axis(x, order, axis=1) for x in (words, tables, dropped))
+        roots = np.take_along_axis(roots, order[..., None], axis=1)
+        again = (words[:, 1:] == words[:, :-1]) & ~dropped[:, 1:]
+        for i in np.flatnonzero((again & (tables[:, 1:] != tables[:, :-1])).any(axis=0) if again.any() else ()):
+            self._join(tables, again, int(i))
+        dropped[:, :-1] |= again
+        left, first = (~dropped).sum(axis=1), tables[np.arange(len(tables)), np.argmin(dropped, axis=1)]
+        way = np.where(((tables == first[:, None]) | dropped).all(axis=1), self.by_groups([first], self._slope), 0)
+        outer = np.where(way == 2, self.by_groups([first], lambda t: self._composed(self._inverse, t)), first)
+        inner = np.where(way[:, None] == 0, tables, np.where(way == 2, self._inverse, 0)[:, None])
+        keys = self._keys[inner]
+        terms = self.mix(("operand of a maximum",), keys[..., 0], keys[..., 1], roots).astype(np.int64)
+        total = np.asarray(np.where(dropped[..., None], 0, terms).sum(axis=1) % PRIMES, np.uint32)
+        found = self.of_roots(total, np.where(way == 0, 0, outer))
+        found[left == 0] = self.bytes[floor[left == 0]]
+        one = np.flatnonzero(left == 1)
+        at = np.argmin(dropped[one], axis=1)
+        found[one] = self.of_roots(roots[one, at], tables[one, at])
+        order = np.argsort(dropped, axis=1, kind="stable")
+        sets = np.concatenate([roots, inner[..., None].astype(np.uint32)], axis=2)
+        for width in set(left.tolist()) - {0, 1}:
+            at = np.flatnonzero(left == width)
+            self._keep_sets(total[at], sets[at[:, None], order[at, :width]])
+        return found
+
+    def _join(self, tables: Array, again: Array, i: int) -> None:
+        """Makes two tables of one root, in column i and the one behind it, their maximum."""
+        at = np.flatnonzero(again[:, i])
+        tables[at, i + 1] = self.by_groups(
+            [tables[at, i], tables[at, i + 1]], lambda a, b: self.register(np.maximum(self.table(a), self.table(b)))
+        )
+
+    def _keep_sets(self, roots: Array, sets: Array) -> None:
+        """Keeps what maxima are made of."""
+        known, kept = self._maxima.get(sets.shape[1], (np.zeros(0, np.uint64), sets[:0]))
+        words = words_of(roots)
+        new = ~np.isin(words, known)
+        if new.any():
+            words, at = np.unique(np.concatenate([known, words[new]]), return_index=True)
+            self._maxima[sets.shape[1]] = words, np.concatenate([kept, sets[new]])[at]
 
     def _slope(self, number: int) -> int:
         """Returns 1 for a table of a byte that never falls with the value, 2 for one that never rises, 0 for others."""

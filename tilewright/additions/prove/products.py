@@ -69,25 +69,59 @@ def _convolved(x: Array, w: Array, strides: Any, pads: Any, dilations: Any, grou
     return np.concatenate(parts, axis=3)
 
 
-def _single(cells: Array, w: Array, strides: Any, pads: Any, dilations: Any, group: int, zero: Array,
-            ) -> tuple[Array, Array] | None:  # fmt: skip
-    """Cells [N, OH, OW, O, CELL] and weights of outputs that multiply one byte only; None if none does."""
-    alone = np.flatnonzero(np.count_nonzero(w.reshape(len(w), -1), axis=1) == 1)
-    if not len(alone):
-        return None
+def _single(
+    cells: Array,
+    w: Array,
+    strides: Any,
+    pads: Any,
+    dilations: Any,
+    group: int,
+    zero: Array,
+    grid: Any = ((1, 0), (1, 0)),
+) -> tuple[Array, Array] | None:
+    """Cells [N, OH, OW, O, CELL] and weights of outputs that multiply one byte only; None if none does.
+
+    Args:
+        grid: every how many rows and columns of `cells` with their padding are some, and where these begin. What lies
+            between counts for nothing.
+    """
     n, c, h, width = cells.shape[:4]
-    x = np.empty((n, c, h + pads[0] + pads[2], width + pads[1] + pads[3], CELL), np.uint32)
+    sizes = h + pads[0] + pads[2], width + pads[1] + pads[3]
+    oh, ow = ((size - (k - 1) * d - 1) // s + 1 for size, k, d, s in zip(
+        sizes, w.shape[2:], dilations, strides, strict=True))  # fmt: skip
+    rows, columns = ((np.arange(size) - start) % step == 0 for size, (step, start) in zip(sizes, grid, strict=True))
+
+    def tap(values: Array, i: int, j: int) -> Array:
+        found = values[..., i * dilations[0] :: strides[0], j * dilations[1] :: strides[1]]
+        return np.asarray(found[..., :oh, :ow])
+
+    there = rows[:, None] & columns
+    counts = np.zeros((len(w), oh, ow), np.int64)
+    for i, j in np.ndindex(w.shape[2:]):
+        counts += np.count_nonzero(w[:, :, i, j], axis=1)[:, None, None] * tap(there, i, j)
+    if not (counts == 1).any():
+        return None
+    x = np.empty((n, c, *sizes, CELL), np.uint32)
     x[:] = zero
     x[:, :, pads[0] : pads[0] + h, pads[1] : pads[1] + width] = cells
-    oh, ow = ((size - (k - 1) * d - 1) // s + 1 for size, k, d, s in zip(
-        x.shape[2:4], w.shape[2:], dilations, strides, strict=True))  # fmt: skip
+    moved = np.moveaxis(x, 4, 0)
     found, weights = np.zeros((n, oh, ow, len(w), CELL), np.uint32), np.zeros((n, oh, ow, len(w)), np.int64)
-    for o in alone:
-        depth, i, j = (int(v) for v in np.argwhere(w[o])[0])
-        channel = o // (len(w) // group) * w.shape[1] + depth
-        tap = x[:, channel, i * dilations[0] :: strides[0], j * dilations[1] :: strides[1]]
-        found[:, :, :, o], weights[..., o] = tap[:, :oh, :ow], w[o, depth, i, j]
+    for o in np.flatnonzero((counts == 1).any(axis=(1, 2))):
+        for depth, i, j in np.argwhere(w[o]):
+            at = (counts[o] == 1) & tap(there, i, j)
+            channel = o // (len(w) // group) * w.shape[1] + depth
+            found[:, at, o] = np.moveaxis(tap(moved[:, :, channel], i, j), 0, 3)[:, at]
+            weights[:, at, o] = w[o, depth, i, j]
     return found, weights
+
+
+def _spread(x: Array, strides: Any, cut: list[int], fill: Any) -> Array:
+    """What lies in [N, C, H, W, ...] with `fill` between rows and columns, without `cut` of them at the ends."""
+    n, c, h, w, *rest = x.shape
+    found = np.empty((n, c, (h - 1) * strides[0] + 1, (w - 1) * strides[1] + 1, *rest), x.dtype)
+    found[:] = fill
+    found[:, :, :: strides[0], :: strides[1]] = x
+    return found[:, :, cut[0] : found.shape[2] - cut[2], cut[1] : found.shape[3] - cut[3]]
 
 
 @rule("QConv", "QConvTranspose")
@@ -100,28 +134,24 @@ def conv(node: Node) -> Array:
         x, w = x[:, :, None], w[:, :, None]
     strides, dilations = (planes(node[k], 1, rank) for k in ("strides", "dilations"))
     pads = planes(node["pads"], 0, rank)
+    cells, zero, grid = node.cells(), node.names.bytes[node.type().stored_zero_point], ((1, 0), (1, 0))
+    if rank == 1:
+        cells = cells[:, :, None]
     if transposed:
-        n, c, h, width = x.shape[:4]
         extra = planes(node["output_padding"], 0, rank)
-        spread = np.zeros((n, c, (h - 1) * strides[0] + 1, (width - 1) * strides[1] + 1, FIELDS), np.uint32)
-        spread[:, :, :: strides[0], :: strides[1]] = x
         reach = [(w.shape[2 + i] - 1) * dilations[i] for i in (0, 1)]
         ends = [reach[i % 2] - pads[i] + (extra[i - 2] if i > 1 else 0) for i in range(4)]
         cut = [max(0, -e) for e in ends]
-        spread = spread[:, :, cut[0] : spread.shape[2] - cut[2], cut[1] : spread.shape[3] - cut[3]]
-        outputs = w.shape[1]
-        w = w.reshape(group, c // group, outputs, *w.shape[2:]).swapaxes(1, 2)[..., ::-1, ::-1]
-        w = w.reshape(group * outputs, c // group, *w.shape[3:])
-        x, strides, pads = spread, (1, 1), tuple(max(0, e) for e in ends)
+        x, cells = _spread(x, strides, cut, 0), _spread(cells, strides, cut, zero)
+        grid = (strides[0], ends[0]), (strides[1], ends[1])
+        outputs, depth = w.shape[1], len(w) // group
+        w = w.reshape(group, depth, outputs, *w.shape[2:]).swapaxes(1, 2)[..., ::-1, ::-1]
+        w = w.reshape(group * outputs, depth, *w.shape[3:])
+        strides, pads = (1, 1), tuple(max(0, e) for e in ends)
     acc = _with_bias(node, _convolved(x, w, strides, pads, dilations, group))
-    single = None
-    if not transposed:
-        cells = node.cells() if rank == 2 else node.cells()[:, :, None]
-        zero = node.names.bytes[node.type().stored_zero_point]
-        single = _single(cells, w, strides, pads, dilations, group, zero)
-    return np.moveaxis(node.requantized(acc, scale, bounds=bounds, single=single), 3, 1).reshape(
-        *node.result.shape, CELL
-    )
+    single = _single(cells, w, strides, pads, dilations, group, zero, grid)
+    found = node.requantized(acc, scale, bounds=bounds, single=single)
+    return np.moveaxis(found, 3, 1).reshape(*node.result.shape, CELL)
 
 
 @rule("QMatMul")

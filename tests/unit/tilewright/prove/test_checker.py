@@ -3,6 +3,7 @@
 import functools
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -48,7 +49,7 @@ def test_mlperf_tiny_is_proved(name: str, models_dir: Path) -> None:
     assert verdict.proved, verdict
 
 
-def check_random_graphs(seeds: range) -> None:
+def check_random_graphs(seeds: Sequence[int]) -> None:
     """Programs of random graphs are proved, but where there is no rule."""
     without, presets = 0, sorted(PRESETS)
     for seed in seeds:
@@ -62,6 +63,10 @@ def check_random_graphs(seeds: range) -> None:
 
 def test_random_graphs_are_proved() -> None:
     check_random_graphs(range(30))
+
+
+def test_reductions_and_transposed_products_of_one_byte_are_proved() -> None:
+    check_random_graphs([784, 793, 867, 956, 1042])
 
 
 @pytest.mark.slow

@@ -122,6 +122,34 @@ def test_maxima_of_two_are_those_of_sets(names: Names) -> None:
     assert same(steps, names.maximum(every[:, :2]))
 
 
+def test_maxima_of_functions_and_of_shared_operands_are_those_of_sets(names: Names) -> None:
+    x = names.random((5, 3), "x")
+    f, g = table(lambda v: v // 3 - 9), table(lambda v: v // 2 + 5)
+    larger = np.maximum(BYTES[:, None], BYTES[None])
+    mixed = np.stack([names.look_up(x[:, 0], f), names.look_up(x[:, 1], g), names.look_up(x[:, 0], g)], axis=1)
+    steps = names.combine(names.combine(mixed[:, 0], mixed[:, 1], larger), mixed[:, 2], larger)
+    assert same(steps, names.maximum(mixed))
+    assert same(steps, names.combine(x[:, 0], x[:, 1], np.maximum(np.maximum(f, g)[:, None], g[None])))
+    overlapping = [names.maximum(x[:, :2]), names.maximum(x[:, 1:])]
+    assert same(names.maximum(np.stack(overlapping, axis=1)), names.maximum(x))
+    clamped = names.maximum(np.concatenate([x, names.constants(np.full((5, 1), 3))], axis=1))
+    assert same(clamped, names.clamp(names.maximum(x), 3, 127))
+    one, several = names.maximum(mixed[:, [0, 2]]), names.maximum(mixed[:, [0, 1]])
+    assert same(one, names.look_up(x[:, 0], np.maximum(f, g)))
+    assert not same(one, several)
+    assert not same(names.maximum(mixed[:, 1:]), several)
+
+
+def test_a_maximum_of_two_is_a_function_of_both(names: Names) -> None:
+    a, b = names.random((6,), "a"), names.random((6,), "b")
+    larger = np.maximum(BYTES[:, None], BYTES[None])
+    less = np.clip(BYTES[:, None].astype(int) - BYTES[None], -128, 127).astype(np.int8)
+    wanted = np.clip(larger.astype(int) - BYTES[None], -128, 127).astype(np.int8)  # of max(a, b) and b
+    assert same(names.combine(names.combine(a, b, larger), b, less), names.combine(a, b, wanted))
+    assert same(names.combine(names.combine(b, a, larger), b, less), names.combine(a, b, wanted))
+    assert not same(names.combine(names.combine(a, b, larger), a, less), names.combine(a, b, wanted))
+
+
 def test_a_sum_of_one_byte_is_a_table(names: Names) -> None:
     byte = names.random((1, 4), "x")
     sums = (byte[..., VALUE].astype(np.int64) * 3 + residues(np.array(50))) % PRIMES
