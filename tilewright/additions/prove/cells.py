@@ -39,6 +39,8 @@ class Cells:
         self.bytes = self.constants(BYTES)
         #: How often each kind of rule was used.
         self.used: dict[str, int] = {}
+        #: Rows of Softmax and norms, by what they are: named as ROW computes them.
+        self.assumed: dict[str, int] = {}
 
     def count(self, rule: str, times: int = 1) -> None:
         self.used[rule] = self.used.get(rule, 0) + times

@@ -11,13 +11,13 @@ import numpy as np
 from tilewright.isa.encoding import DecodeError, from_bytes
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import Buffer, CpuStep, NpuStep, Program, TensorInfo
-from tilewright.prove import elements, moves, products  # noqa: F401  # they register the rules
+from tilewright.prove import elements, moves, norms, products  # noqa: F401  # they register the rules
 from tilewright.prove.cells import CELL, VALUE, words_of
 from tilewright.prove.findings import Finding, NoRule
 from tilewright.prove.graph import QuantisedGraph, Step, Value
 from tilewright.prove.machine import Machine
 from tilewright.prove.names import Names
-from tilewright.prove.rules import Ranges, evaluate
+from tilewright.prove.rules import ROWS, Ranges, evaluate
 
 Array = np.ndarray
 
@@ -54,6 +54,8 @@ class Verdict:
             functions.
         accesses: units of memory whose order was checked.
         rules: how often each rule was used.
+        assumed: rows of Softmax and norms on the NPU. The graph's are those of ROW in docs/numerics.md, which round
+            otherwise than the frameworks next to ties.
     """
 
     proved: bool = False
@@ -66,6 +68,7 @@ class Verdict:
     opaque: list[str] = field(default_factory=list)
     accesses: int = 0
     rules: dict[str, int] = field(default_factory=dict)
+    assumed: dict[str, int] = field(default_factory=dict)
     seed: int = 0
 
 
@@ -83,7 +86,7 @@ def prove(
         progress: called with what is done now.
     """
     names = Names(seed)
-    verdict = Verdict(seed=seed, rules=names.used)
+    verdict = Verdict(seed=seed, rules=names.used, assumed=names.assumed)
     try:
         if program.entries:
             raise NoRule("no rule for programs with several entry points")
@@ -139,9 +142,10 @@ def _graph_outputs(names: Names, graph: QuantisedGraph, each: Callable[[Step, st
     """Cells of a graph's outputs; `each` is called with every result."""
     cells: dict[str, Array] = _inputs(names, graph)
     ranges: Ranges = {}
+    on_cpu = {name for nodes in graph.work.values() for node in nodes if node.op in ROWS for name in node.outputs}
     readers = Counter(name for step in graph.steps for name in step.inputs)
     for step in graph.steps:
-        results = evaluate(names, step, graph.values, cells, ranges)
+        results = evaluate(names, step, graph.values, cells, ranges, on_cpu)
         for name, found in zip((n for n in step.outputs if n), results, strict=True):
             cells[name] = found
             if each is not None:
@@ -199,7 +203,7 @@ class _ProgramSide:
             if self.graph.values[name].data is None:
                 cells[name] = self.read(name, self.graph.values[name].shape)
         for node in nodes:
-            results = evaluate(self.names, node, self.graph.values, cells, ranges)
+            results = evaluate(self.names, node, self.graph.values, cells, ranges, node.outputs)
             if self.log is not None:
                 self.log += [found[..., VALUE] for found in results]
             cells.update(zip((n for n in node.outputs if n), results, strict=True))

@@ -103,8 +103,9 @@ def _text(
     where = f"{model.name} on {program.config.name}"
     work = (
         f"{verdict.instructions:,} instructions, order of {verdict.accesses:,} accesses; trusted: "
-        f"{len(verdict.opaque)} nodes and {verdict.conversions} conversions on the CPU; {seconds:.1f} s, "
-        f"seed {verdict.seed}"
+        f"{len(verdict.opaque)} nodes and {verdict.conversions} conversions on the CPU; "
+        + "".join(f"{rows:,} rows of {what} by the integers of ROW; " for what, rows in verdict.assumed.items())
+        + f"{seconds:.1f} s, seed {verdict.seed}"
     )
     if verdict.proved:
         return f"{where}: proved for all inputs, {verdict.elements:,} output elements; {work}"

@@ -11,12 +11,13 @@ from tilewright.prove.cells import CELL, VALUE
 from tilewright.prove.fields import FIELDS, PRIMES, field_product, matrix_product
 from tilewright.prove.fields import residues as residues_of
 from tilewright.prove.findings import Finding, NoRule
-from tilewright.prove.memories import Memories, nest
+from tilewright.prove.memories import nest
+from tilewright.prove.rows import Rows
 
 Array = np.ndarray
 
 
-class Machine(Memories):
+class Machine(Rows):
     """The engines: one NPU step from its first instruction to END."""
 
     def run(self, first: int = 0) -> None:
@@ -68,6 +69,8 @@ class Machine(Memories):
                 self._depthwise(op)
             case "VECTOR":
                 self._vector(op)
+            case "ROW":
+                self._row(op)
             case "STORE":
                 self._store(op)
             case name if name.endswith("_SYNC"):
@@ -213,10 +216,12 @@ class Machine(Memories):
         read = [r for r in (a if source != Source.ACC else dst[:0], b) if r.size]
         for rows in read:
             self.order.read("ACT", rows.ravel())
-            self._check_steps(rows.reshape(len(dst), -1), dst)
+            self.check_steps(rows.reshape(len(dst), -1), dst)
         if source in (Source.ACC, Source.MUL, Source.SUM):
             prm = self.rows("PRM", op["prm"] + outer[3], c.prm_rows)
             self.order.read("PRM", prm)
+            if self.prm_made[prm].any():
+                raise NoRule("no rule for PRM rows that EXP_SUM made")
             if not self.prm_known[prm].all():
                 raise Finding(f"PRM row {int(prm[~self.prm_known[prm]][0])} was never loaded")
             bias, scale = self.prm[prm, :, 0].view(np.int32).astype(np.int64), self.prm[prm, :, 1]
@@ -250,20 +255,7 @@ class Machine(Memories):
             if not self.lut_known[post["table"]]:
                 raise Finding(f"LUT table {post['table']} was never loaded")
             cells = names.look_up(cells, self.lut[post["table"]])
-        if self.log is not None:
-            self.log.append(cells[..., VALUE])
-        self.order.write("ACT", dst)
-        last = len(dst) - 1 - np.unique(dst[::-1], return_index=True)[1]
-        self.act[dst[last]] = cells.reshape(-1, c.block_in, CELL)[last]
-
-    def _check_steps(self, rows: Array, dst: Array) -> None:
-        """Checks that no step reads a row that an earlier step of the instruction writes."""
-        written = np.full(self.config.act_rows, len(dst), np.int64)
-        np.minimum.at(written, dst, np.arange(len(dst)))
-        late = written[rows] < np.arange(len(dst))[:, None]
-        if late.any():
-            raise Finding(f"a step reads ACT row {int(rows[late][0])}, which an earlier step of the same instruction "
-                          "writes")  # fmt: skip
+        self.write_act(dst, cells.reshape(-1, c.block_in, CELL))
 
     def _multiplied(self, a: Array, b: Array, bias: Array, scale: Array, rule: tuple[int, int, int, int]) -> Array:
         """Cells of products of bytes, requantised: a function of two bytes for each pair of bias and scale."""

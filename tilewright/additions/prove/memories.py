@@ -54,6 +54,11 @@ class Memories:
         self.wgt_known = np.zeros(c.wgt_tiles, bool)
         self.prm = np.zeros((c.prm_rows, c.block_in, 2), np.uint32)
         self.prm_known = np.zeros(c.prm_rows, bool)
+        self.prm_made = np.zeros(c.prm_rows, bool)  # scales of ROW, which `row_scales` has
+        self.row_maxima = names.random((c.prm_rows,), "MAX", label)
+        self.row_scales, self.row_norms = (
+            names.random((c.prm_rows,), name, label)[:, VALUE] for name in ("scale", "STAT")
+        )
         self.lut = np.zeros((c.lut_tables, 256), np.int8)
         self.lut_known = np.zeros(c.lut_tables, bool)
         self.unit = min(c.block_in, c.block_out)  # lanes of ACC that are ordered as one
@@ -74,6 +79,23 @@ class Memories:
         if (found >= size).any():
             raise Finding(f"{memory} row {int(found.max())} is beyond its {size} rows")
         return found
+
+    def check_steps(self, rows: Array, dst: Array) -> None:
+        """Checks that no step reads a row that an earlier step of the instruction writes."""
+        written = np.full(self.config.act_rows, len(dst), np.int64)
+        np.minimum.at(written, dst, np.arange(len(dst)))
+        late = written[rows] < np.arange(len(dst))[:, None]
+        if late.any():
+            raise Finding(f"a step reads ACT row {int(rows[late][0])}, which an earlier step of the same instruction "
+                          "writes")  # fmt: skip
+
+    def write_act(self, dst: Array, cells: Array) -> None:
+        """Writes what VECTOR made, [n, block_in, CELL], to ACT: the last of several results for a row stays."""
+        if self.log is not None:
+            self.log.append(cells[..., VALUE])
+        self.order.write("ACT", dst)
+        last = len(dst) - 1 - np.unique(dst[::-1], return_index=True)[1]
+        self.act[dst[last]] = cells[last]
 
     # transfers
 
@@ -129,6 +151,7 @@ class Memories:
                     if not known.all():
                         self.wgt_cells[int(row)] = tile.reshape(c.block_out, c.block_in, FIELDS)
         elif target == Memory.PRM:
+            self.prm_made[rows] = False
             self.prm[rows], self.prm_known[rows] = values.view(np.uint32).reshape(-1, c.block_in, 2), True
         else:
             self.lut[rows], self.lut_known[rows] = values, True

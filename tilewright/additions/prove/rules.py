@@ -7,7 +7,7 @@ same operator, attributes and operands. Data movement is exact for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ Rule = Callable[["Node"], Array | list[Array]]
 RULES: dict[str, Rule] = {}
 #: By tensor: an axis, and the least and largest value along it for every input, where these are known.
 Ranges = dict[str, tuple[int, Array, Array]]
+#: Operators of whole rows: those that the NPU runs have rules, but are not quite those of the frameworks.
+ROWS = ("QSoftmax", "QNorm", "QPlaneNorm")
 EIGHT_BIT = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
@@ -71,10 +73,15 @@ class Node:
             raise NoRule(f"no rule for {self.step.op} whose operand {number} is no constant")
         return found.data
 
+    def assume(self, what: str, shape: Sequence[int]) -> None:
+        """Counts rows that are computed as ROW defines them, not as the frameworks do."""
+        self.names.assumed[what] = self.names.assumed.get(what, 0) + int(np.prod(shape, dtype=np.int64))
+
     def limits(self) -> tuple[int, int]:
         """The clamp, of stored values."""
         info = np.iinfo(self.result.dtype)
-        low, high = max(info.min, self.attributes["out_min"]), min(info.max, self.attributes["out_max"])
+        low = max(info.min, self.attributes.get("out_min", info.min))
+        high = min(info.max, self.attributes.get("out_max", info.max))
         return low - self.result.shift, high - self.result.shift
 
     def range(self, number: int, axis: int) -> tuple[Array, Array]:
@@ -109,21 +116,23 @@ class Node:
 
 
 def evaluate(
-    names: Names, step: Step, values: Mapping[str, Value], cells: Mapping[str, Array], ranges: Ranges
-) -> list[Array]:
+    names: Names, step: Step, values: Mapping[str, Value], cells: Mapping[str, Array], ranges: Ranges,
+    on_cpu: Container[str],
+) -> list[Array]:  # fmt: skip
     """Cells of every result of a node. Operators without a rule of their own are unknown functions of their operands.
 
     Args:
         ranges: of the tensors in `cells`; those of the results are added.
+        on_cpu: results of the CPU steps, where Softmax and norms are unknown functions.
 
     Raises:
         NoRule: a quantised operator without a rule.
     """
     node = Node(names, step, values, cells, ranges)
-    if step.op in RULES:
+    if step.op in RULES and (step.op not in ROWS or step.outputs[0] not in on_cpu):
         found = RULES[step.op](node)
         return found if isinstance(found, list) else [found]
-    if "reason" in step.attributes and step.op not in ("QSoftmax", "QNorm", "QPlaneNorm"):
+    if "reason" in step.attributes and step.op not in ROWS:
         raise NoRule(f"no rule for {step.op} ({step.name})")
     return unknown(node)
 

@@ -19,6 +19,7 @@ from tilewright.api.options import ProgramOptions
 from tilewright.cli import cli
 from tilewright.isa.config import PRESETS
 from tilewright.isa.encoding import DecodeError, Op, decode, from_bytes, op, to_bytes
+from tilewright.isa.instructions import RowFunction
 from tilewright.isa.program import NpuStep, Program
 from tilewright.prove.checker import prove
 from tilewright.prove.compiled import quantised_graph
@@ -72,6 +73,32 @@ def test_reductions_and_transposed_products_of_one_byte_are_proved() -> None:
 @pytest.mark.slow
 def test_more_random_graphs_are_proved() -> None:
     check_random_graphs(range(30, 330))
+
+
+@pytest.mark.parametrize(("seed", "what"), [(1207, "Softmax"), (1018, "norm")])
+def test_rows_are_proved_and_faults_in_them_are_not(seed: int, what: str) -> None:
+    model, config = random_quantized_graph(seed).model, sorted(PRESETS)[seed % len(PRESETS)]
+    graph = quantised_graph(model, PRESETS[config], ProgramOptions().compiler)
+    program = tw.compile_program(model, config, tuning="off", cache=False)
+    verdict = prove(graph, program, seed)
+    assert verdict.proved, verdict
+    assert list(verdict.assumed) == [what]
+    ops = from_bytes(program.instructions)
+    for at, chosen in [(i, o) for i, o in enumerate(ops) if o.name == "ROW"][:3]:
+        changes = {"number": 1, "tail": 1, "exponent": 1, "prm": 1, "function": 1}
+        if chosen["function"] in (RowFunction.EXP, RowFunction.NORM):
+            changes = {"prm": 1, "a": 1, "dst": 1}
+        elif chosen["function"] == RowFunction.MAXIMUM:
+            changes = {"prm": 1, "a": 1}
+        elif chosen["function"] != RowFunction.EXP_SUM:
+            del changes["exponent"]
+        for name, step in changes.items():
+            ops[at] = Op(
+                chosen.instruction,
+                chosen.values | {name: (chosen[name] + step) % 16 if name == "tail" else chosen[name] + step},
+            )
+            assert not prove(graph, replace(program, instructions=to_bytes(ops)), seed).proved, (at, name)
+        ops[at] = chosen
 
 
 def fault(random: Random, program: Program) -> tuple[str, Program] | None:
