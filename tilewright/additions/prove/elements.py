@@ -14,6 +14,8 @@ from tilewright.prove.findings import NoRule
 from tilewright.prove.graph import Value
 from tilewright.prove.rules import EIGHT_BIT, Array, Node, centred, planes, rule, unknown
 
+#: Values of a sum that are tried one by one where a mean has another scale in the program.
+_MOST_SUMS = 1 << 21
 _BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
 
 
@@ -180,6 +182,8 @@ def _mean(node: Node, total: Array, n: int) -> Array:
         return node.requantized(total, *found)
     least, most = (n * (end - x.stored_zero_point) for end in node.range(0, 1))
     bounds = None if any(a.get("pads", ())) else (least, most)
+    if bounds is not None and (most - least).max() < _MOST_SUMS:
+        node.names.keep_sums(total, numerics.scale_bits(factor), least, most)
     return node.requantized(total, factor, bounds=bounds, single=single)
 
 

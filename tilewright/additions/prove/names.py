@@ -39,6 +39,7 @@ class Names(Cells):
         self._pairs = np.zeros(0, np.uint64), np.zeros((0, 2, FIELDS), np.uint32)  # roots of two bytes: the two
         self._maxima: dict[int, tuple[Array, Array]] = {}  # by number of operands: roots that are maxima, and of what
         self._inverse = self.register(~BYTES)
+        self._sums = np.zeros(0, np.uint64), np.zeros((0, 3), np.int64)  # sums: their scale, least and largest value
         self._bounds: tuple[Array, Array] = (np.zeros(0, np.uint64), np.zeros((0, 2), np.int64))
 
     def combine(self, a: Array, b: Array, function: Array) -> Array:
@@ -94,15 +95,19 @@ class Names(Cells):
         return roots, swap
 
     def _unfolded(self, cells: Array, others: Array) -> Array:
-        """Cells that are maxima of two bytes as functions of the pair where the other operand is one of the two."""
+        """Cells that are maxima of two bytes as functions of the pair where the other operand is one of the two, or
+        a function of them."""
         if 2 not in self._maxima:
             return cells
         (known, sets), words = self._maxima[2], words_of(cells[:, ROOT])
         place = np.minimum(np.searchsorted(known, words), len(known) - 1)
-        near = (words_of(sets[place]) == words_of(others[:, ROOT])[:, None]).any(axis=1)
-        at = np.flatnonzero((known[place] == words) & near)
+        at = np.flatnonzero(known[place] == words)
         found, parts = cells.copy(), sets[place[at]]
-        found[at, ROOT], swap = self._paired(parts[:, 0, :FIELDS], parts[:, 1, :FIELDS])
+        roots, swap = self._paired(parts[:, 0, :FIELDS], parts[:, 1, :FIELDS])
+        near = words_of(np.concatenate([parts[..., :FIELDS], roots[:, None]], axis=1))
+        near = (near == words_of(others[at, ROOT])[:, None]).any(axis=1)
+        at, parts, roots, swap = at[near], parts[near], roots[near], swap[near]
+        found[at, ROOT] = roots
 
         def number(a: int, b: int, after: int, exchanged: int) -> int:
             both = np.maximum(self.table(a)[:, None], self.table(b)[None]).view(np.uint8)
@@ -196,6 +201,7 @@ class Names(Cells):
         bits = np.broadcast_to(np.asarray(scale, np.uint32), acc.shape[:-1])
         if rounding == Rounding.EVEN_ZERO_POINT_INSIDE and zero_point == 0:
             rounding = int(Rounding.EVEN)
+        bits = self._known_scales(acc, bits, zero_point, rounding)
         known, value = as_integers(acc)
         roots = self.mix(("requantise", int(rounding), int(zero_point)), bits.astype(np.uint64), acc)
         dead = numerics.scale_value(bits) == 0
@@ -215,6 +221,32 @@ class Names(Cells):
         if single is not None and (single[1] != 0).any():
             self._of_one_byte(found, acc, bits, (zero_point, low, high, rounding), *single)
         return self._constant_ones(found)
+
+    def keep_sums(self, acc: Array, scale: Array, least: Array, most: Array) -> None:
+        """Keeps that sums [..., FIELDS], requantised by a scale, lie between two values: broadcast."""
+        known, facts = self._sums
+        new = np.stack([np.broadcast_to(x, acc.shape[:-1]).ravel() for x in (scale, least, most)], axis=1)
+        words, at = np.unique(np.concatenate([known, words_of(acc).ravel()]), return_index=True)
+        self._sums = words, np.concatenate([facts, new.astype(np.int64)])[at]
+
+    def _known_scales(self, acc: Array, bits: Array, zero_point: int, rounding: int) -> Array:
+        """Scales with those replaced by the kept ones that give the same for every value of the sum."""
+        known, facts = self._sums
+        if not len(known):
+            return bits
+        words = words_of(acc)
+        at = np.minimum(np.searchsorted(known, words), len(known) - 1)
+        here = (known[at] == words) & (facts[at, 0] != bits)
+        found = bits.copy()
+        cases = np.concatenate([bits[here][:, None].astype(np.int64), facts[at[here]]], axis=1)
+        for case in np.unique(cases, axis=0):
+            own, other, least, most = (int(v) for v in case)
+            sums, rule = np.arange(least, most + 1), (zero_point, -128, 127, rounding)
+            results = [numerics.requantize(sums, np.uint32(scale), *rule) for scale in (own, other)]
+            if np.array_equal(*results):
+                self.count("scale with the same results")
+                found[here] = np.where((cases == case).all(axis=1), np.uint32(other), found[here])
+        return found
 
     def _of_one_byte(
         self, found: Array, acc: Array, bits: Array, rule: tuple[int, int, int, int], cells: Array, weights: Array
