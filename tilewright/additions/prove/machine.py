@@ -8,8 +8,7 @@ from tilewright.isa import numerics
 from tilewright.isa.encoding import DecodeError, Op, check
 from tilewright.isa.instructions import Source
 from tilewright.prove.cells import CELL, VALUE
-from tilewright.prove.fields import FIELDS, PRIMES, field_product, matrix_product
-from tilewright.prove.fields import residues as residues_of
+from tilewright.prove.fields import FIELDS, PRIMES, as_integers, field_product, matrix_product
 from tilewright.prove.findings import Finding, NoRule
 from tilewright.prove.memories import nest
 from tilewright.prove.rows import Rows
@@ -81,13 +80,13 @@ class Machine(Rows):
     # products
 
     def _weights(self, tiles: Array) -> Array:
-        """Tiles [..., block_out, block_in], integers; elements [..., FIELDS] if one of them is no constant."""
+        """Tiles [..., block_out, block_in], integers; cells [..., CELL] if one of them is no constant."""
         self.order.read("WGT", tiles.ravel())
         if not self.wgt_known[tiles].all():
             raise Finding(f"WGT tile {int(tiles[~self.wgt_known[tiles]][0])} was never loaded")
         if not self.wgt_cells or not any(int(t) in self.wgt_cells for t in np.unique(tiles)):
             return np.asarray(self.wgt[tiles])
-        found = residues_of(self.wgt[tiles])
+        found = self.names.bytes[self.wgt[tiles]]
         for place in np.ndindex(tiles.shape):
             if int(tiles[place]) in self.wgt_cells:
                 found[place] = self.wgt_cells[int(tiles[place])]
@@ -145,10 +144,18 @@ class Machine(Rows):
             weights = self._weights(tiles)  # [groups, inner, out, in]
             w = weights.transpose(1, 3, 0, 2, *range(4, weights.ndim))  # [inner, in, groups, out]
             w = w.reshape(values.shape[1], len(members) * c.block_out, *weights.shape[4:])
-            product = matrix_product(values, w) if weights.ndim == 4 else field_product(values, w)
+            product = matrix_product(values, w) if w.ndim == 2 else field_product(values, w[..., VALUE])
             product = product.reshape(len(here), len(members), c.block_out, FIELDS)
             columns: Array = np.flatnonzero(np.count_nonzero(w, axis=0) == 1) if w.ndim == 2 else np.zeros(0, int)
-            several |= w.ndim > 2 or bool((np.count_nonzero(w, axis=0) > 1).all())
+            several |= w.ndim == 2 and bool((np.count_nonzero(w, axis=0) > 1).all())
+            if w.ndim > 2:  # rows of constants with one that is not 0, as those of an identity
+                known, factors = as_integers(values)
+                one = np.flatnonzero(known.all(axis=1) & (np.count_nonzero(factors, axis=1) == 1))
+                source = np.argmax(factors[one] != 0, axis=1)
+                several |= not len(one)
+                for i, group in enumerate(members):
+                    single[0][group[one]] = w[source, i * c.block_out : (i + 1) * c.block_out]
+                    single[1][group[one]] = factors[one, source][:, None]
             for column in columns:
                 i, lane = divmod(int(column), c.block_out)
                 source = int(np.flatnonzero(w[:, column])[0])

@@ -12,7 +12,7 @@ from tilewright.isa.encoding import Op
 from tilewright.isa.instructions import Memory
 from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION
 from tilewright.prove.cells import CELL, VALUE
-from tilewright.prove.fields import FIELDS, as_integers
+from tilewright.prove.fields import as_integers
 from tilewright.prove.findings import Finding, NoRule
 from tilewright.prove.names import Names
 from tilewright.prove.order import Order
@@ -50,7 +50,7 @@ class Memories:
         self.single = np.zeros((len(self.acc), CELL), np.uint32)  # the one byte in a sum, where it may be one
         self.single_weight = np.zeros(len(self.acc), np.int64)
         self.wgt = np.zeros((c.wgt_tiles, c.block_out, c.block_in), np.int8)
-        self.wgt_cells: dict[int, Array] = {}  # tiles that are no constants: elements [block_out, block_in, FIELDS]
+        self.wgt_cells: dict[int, Array] = {}  # tiles that are no constants: cells
         self.wgt_known = np.zeros(c.wgt_tiles, bool)
         self.prm = np.zeros((c.prm_rows, c.block_in, 2), np.uint32)
         self.prm_known = np.zeros(c.prm_rows, bool)
@@ -145,11 +145,11 @@ class Memories:
             for row in rows:
                 self.wgt_cells.pop(int(row), None)
             if dynamic:
-                for row, tile in zip(rows[data], self.arena[bytes_][..., VALUE], strict=True):
-                    known, value = as_integers(tile)
+                for row, tile in zip(rows[data], self.arena[bytes_], strict=True):
+                    known, value = as_integers(tile[..., VALUE])
                     self.wgt[row] = value.reshape(c.block_out, c.block_in)
                     if not known.all():
-                        self.wgt_cells[int(row)] = tile.reshape(c.block_out, c.block_in, FIELDS)
+                        self.wgt_cells[int(row)] = tile.reshape(c.block_out, c.block_in, CELL)
         elif target == Memory.PRM:
             self.prm_made[rows] = False
             self.prm[rows], self.prm_known[rows] = values.view(np.uint32).reshape(-1, c.block_in, 2), True
