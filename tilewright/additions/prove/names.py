@@ -303,6 +303,10 @@ class Names(Cells):
         self.count("maximum")
         lead, n = cells.shape[:-2], cells.shape[-2]
         operands = cells[..., FIELDS:].reshape(-1, n, CELL - FIELDS)
+        wide = np.array([len(t) > 256 for t in self._tables])[operands[..., FIELDS]]
+        if wide.any():  # a function of two bytes is a value of its own here
+            operands = operands.copy()
+            operands[wide, :FIELDS], operands[wide, FIELDS] = cells.reshape(-1, n, CELL)[wide][:, VALUE], 0
         nested, wide = self._nested(operands)
         found = np.empty((len(operands), CELL), np.uint32)
         found[~nested] = self._maximum(operands[~nested])
