@@ -22,6 +22,27 @@ def words_of(elements: Array) -> Array:
     return np.asarray(wide[..., 0] | wide[..., 1] << np.uint64(32))
 
 
+class Facts:
+    """Integers by element: the first that were kept of it."""
+
+    def __init__(self, width: int) -> None:
+        self.words, self.facts = np.zeros(0, np.uint64), np.zeros((0, width), np.int64)
+
+    def keep(self, elements: Array, facts: Array) -> None:
+        """Keeps facts [m, width] of elements [m, FIELDS]."""
+        self.words, at = np.unique(np.concatenate([self.words, words_of(elements)]), return_index=True)
+        self.facts = np.concatenate([self.facts, facts.astype(np.int64)])[at]
+
+    def find(self, elements: Array) -> tuple[Array, Array]:
+        """Marks elements [..., FIELDS] of which there are facts, and gives these, [n, width]."""
+        words = words_of(elements)
+        if not len(self.words):
+            return np.zeros(words.shape, bool), self.facts
+        at = np.minimum(np.searchsorted(self.words, words), len(self.words) - 1)
+        here = self.words[at] == words
+        return here, self.facts[at[here]]
+
+
 class Cells:
     """The elements and tables of one proof.
 
@@ -32,6 +53,8 @@ class Cells:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._tables: list[Array] = []
+        #: Integers that lie between two values, and are multiples of a third.
+        self.ranges = Facts(3)
         self._numbers: dict[bytes, int] = {}
         self._keys = np.zeros((0, 2), np.uint64)
         self.register(BYTES)  # number 0 changes nothing
@@ -125,7 +148,29 @@ class Cells:
                 found[numbers == number] = self.bytes[table[0]]
             elif number and (here := (numbers == number) & known).any():
                 found[here] = self.bytes[table[as_integers(roots[here])[1] & 255]]
+        here, facts = self.ranges.find(roots)
+        if here.any():
+            self._straighten(found, np.nonzero(here), facts)
         return found
+
+    def _straighten(self, found: Array, at: tuple[Array, ...], facts: Array) -> None:
+        """Makes tables that are linear on all values of their root sums."""
+        cases = np.concatenate([found[at][:, TABLE:].astype(np.int64), facts[:, :2]], axis=1)
+        for case in np.unique(cases[cases[:, 0] != 0], axis=0):
+            number, least, most = (int(v) for v in case)
+            line = self.line(lambda v, number=number: self.table(number)[v & 255], least, most)  # type: ignore[misc]
+            if line is not None:
+                here = tuple(axis[(cases == case).all(axis=1)] for axis in at)
+                found[(*here, VALUE)] = (found[(*here, ROOT)].astype(np.int64) * line[0] + line[1]) % PRIMES
+
+    @staticmethod
+    def line(function: Callable[[Array], Array], least: int, most: int) -> tuple[int, int] | None:
+        """Factor and constant of a function that is linear between two integers, None if it is not."""
+        places = np.arange(least, most + 1)
+        values = function(places).astype(np.int64)
+        factor = int(values[1] - values[0]) if len(values) > 1 else 0
+        constant = int(values[0]) - factor * least
+        return (factor, constant) if (values == factor * places + constant).all() else None
 
     def by_groups(self, keys: Sequence[Array], function: Callable[..., int]) -> Array:
         """`function` of the keys (integers >= 0) for every combination that occurs: int64, of the keys' shape."""

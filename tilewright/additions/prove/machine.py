@@ -133,7 +133,7 @@ class Machine(Rows):
         groups = [np.flatnonzero(which.ravel() == i) for i in range(len(starts))]
         sums = np.empty((len(acc), c.block_out, FIELDS), np.uint32)
         single = np.zeros((len(acc), c.block_out, CELL), np.uint32), np.zeros((len(acc), c.block_out), np.int64)
-        several = False
+        several, facts = False, []  # type: ignore[var-annotated]
         together = len(groups) > 1 and all(np.array_equal(outer[0][g], outer[0][groups[0]]) for g in groups)
         for members in [groups] if together else [[g] for g in groups]:
             here = members[0]
@@ -163,7 +163,33 @@ class Machine(Rows):
                 single[1][members[i], lane] = w[source, column]
             for i, group in enumerate(members):
                 sums[group] = product[:, i]
+            if w.ndim > 2 and known.all() and len(np.unique(acc)) == len(acc):
+                facts += [(group, *self._range_of(factors, tiles[i])) for i, group in enumerate(members)]
+        before = self.acc.reshape(-1, c.block_out, FIELDS)[acc] if facts else sums
         self._accumulate(acc, c.block_out, sums, bool(op["accumulate"]), None if several else single)
+        for group, bound, multiple in facts:
+            self._keep_range(acc[group], before[group], bool(op["accumulate"]), bound, multiple)
+
+    def _range_of(self, factors: Array, tiles: Array) -> tuple[int, int]:
+        """Bound and greatest known divisor of sums of any bytes of tiles times constants [n, tiles * block_in]."""
+        distinct, which = np.unique(tiles, return_inverse=True)
+        total = np.zeros((len(distinct), len(factors), self.config.block_in), np.int64)
+        np.add.at(total, which.ravel(), factors.reshape(len(factors), len(tiles), -1).swapaxes(0, 1))
+        return int(128 * abs(total).sum(axis=(0, 2)).max()), int(np.gcd.reduce(total.ravel()))
+
+    def _keep_range(self, rows: Array, before: Array, accumulate: bool, bound: int, multiple: int) -> None:
+        """Keeps the range of sums in ACC rows, to which a sum within a bound was added."""
+        after = self.acc.reshape(-1, self.config.block_out, FIELDS)[rows].reshape(-1, FIELDS)
+        if not multiple:
+            return
+        facts = np.tile([-bound, bound, multiple], (len(after), 1))
+        if accumulate:
+            here, old = self.names.ranges.find(before.reshape(-1, FIELDS))
+            after, facts = after[here], facts[here]
+            facts[:, :2] += old[:, :2]
+            facts[:, 2] = np.gcd(facts[:, 2], old[:, 2])
+        unknown = ~as_integers(after)[0]
+        self.names.ranges.keep(after[unknown], facts[unknown])
 
     def _depthwise(self, op: Op) -> None:
         c, loops = self.config, self.gemm_loops
@@ -232,6 +258,9 @@ class Machine(Rows):
             if not self.prm_known[prm].all():
                 raise Finding(f"PRM row {int(prm[~self.prm_known[prm]][0])} was never loaded")
             bias, scale = self.prm[prm, :, 0].view(np.int32).astype(np.int64), self.prm[prm, :, 1]
+            made = [i for i, row in enumerate(prm) if int(row) in self.prm_bias]
+            if made and source != Source.ACC:
+                raise NoRule("no rule for biases from the arena but with sums of the array")
             rule = (post["zp"], post["lo"], post["hi"], op["rounding"])
             if source == Source.MUL:
                 cells = self._multiplied(self.act[a[:, 0]], self.act[b], bias, scale, rule)
@@ -239,13 +268,18 @@ class Machine(Rows):
                 values = self.act[a, :, VALUE].astype(np.int64).sum(axis=1) if source == Source.SUM else (
                     self.acc.reshape(-1, c.block_in, FIELDS)[a].astype(np.int64))  # fmt: skip
                 total = ((values + bias[..., None] % PRIMES) % PRIMES).astype(np.uint32)
-                single = None
+                single, parts = None, None
+                if made:
+                    biases = np.array([self.prm_bias[int(prm[i])] for i in made], np.int64)
+                    total[made] = ((values[made] + biases) % PRIMES).astype(np.uint32)
+                elif source == Source.ACC:
+                    parts = values, bias
                 if source == Source.ACC:
                     weights = self.single_weight.reshape(-1, c.block_in)[a]
                     single = self.single.reshape(-1, c.block_in, CELL)[a], weights
                 elif a.shape[1] == 1:
                     single = self.act[a[:, 0]], np.ones((len(a), c.block_in), np.int64)
-                cells = names.requantize(total, scale, *rule, None, single)
+                cells = names.requantize(total, scale, *rule, None, single, parts)
         elif source == Source.MAX:
             cells = names.maximum(np.moveaxis(self.act[a], 1, 2))
         else:

@@ -11,8 +11,8 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op
 from tilewright.isa.instructions import Memory
 from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION
-from tilewright.prove.cells import CELL, VALUE
-from tilewright.prove.fields import as_integers
+from tilewright.prove.cells import CELL, ROOT, TABLE, VALUE
+from tilewright.prove.fields import PRIMES, as_integers
 from tilewright.prove.findings import Finding, NoRule
 from tilewright.prove.names import Names
 from tilewright.prove.order import Order
@@ -54,6 +54,7 @@ class Memories:
         self.wgt_known = np.zeros(c.wgt_tiles, bool)
         self.prm = np.zeros((c.prm_rows, c.block_in, 2), np.uint32)
         self.prm_known = np.zeros(c.prm_rows, bool)
+        self.prm_bias: dict[int, Array] = {}  # rows that are no constants: elements [block_in, FIELDS]
         self.prm_made = np.zeros(c.prm_rows, bool)  # scales of ROW, which `row_scales` has
         self.row_maxima = names.random((c.prm_rows,), "MAX", label)
         self.row_scales, self.row_norms = (
@@ -134,7 +135,7 @@ class Memories:
             self.act[rows[~data]] = self.names.bytes[fill]
             self.act[rows[data]] = self.arena[bytes_] if dynamic else self.names.bytes[self.constants[bytes_]]
             return
-        if dynamic and target != Memory.WGT:
+        if dynamic and target == Memory.LUT:
             raise NoRule(f"no rule for {target.name} from the arena")
         values = np.full((len(rows), nbytes), fill, np.int8)
         if not dynamic:
@@ -152,9 +153,48 @@ class Memories:
                         self.wgt_cells[int(row)] = tile.reshape(c.block_out, c.block_in, CELL)
         elif target == Memory.PRM:
             self.prm_made[rows] = False
+            for row in rows:
+                self.prm_bias.pop(int(row), None)
+            if dynamic:
+                self._load_made(rows[data], self.arena[bytes_].reshape(-1, c.block_in, 8, CELL), values, data)
             self.prm[rows], self.prm_known[rows] = values.view(np.uint32).reshape(-1, c.block_in, 2), True
         else:
             self.lut[rows], self.lut_known[rows] = values, True
+
+    def _load_made(self, rows: Array, pairs: Array, values: Array, data: Array) -> None:
+        """Takes biases that the program made, and the values of constants. Bytes are parts of one sum each, but the
+        upper two, which are those of one integer of 16 bits."""
+        names = self.names
+        known, constant = as_integers(pairs[..., VALUE])
+        if not known[:, :, 4:].all():
+            raise NoRule("no rule for scales from the arena that are no constants")
+        values[data] = np.where(known, constant, 0).reshape(len(rows), -1)
+        flipped = np.arange(256, dtype=np.uint8).view(np.int8) ^ np.int8(-128)
+        low, second = (names.look_up(pairs[:, :, i], flipped)[..., VALUE].astype(np.int64) + 128 for i in (0, 1))
+        high, sign = pairs[:, :, 2], pairs[:, :, 3]
+        here, facts = names.ranges.find(high[..., ROOT])
+        wide = constant[:, :, 2] % 256 + 256 * constant[:, :, 3]
+        found = np.where((known[:, :, 2] & known[:, :, 3])[..., None], wide[..., None] % PRIMES, -1)
+        same = (high[..., ROOT] == sign[..., ROOT]).all(axis=-1)[here]
+        at = tuple(axis[same] for axis in np.nonzero(here))
+        cases = np.concatenate([np.stack([high[at][:, TABLE], sign[at][:, TABLE]], axis=1), facts[same][:, :2]], axis=1)
+        for case in np.unique(cases, axis=0):
+            upper, top, least, most = (int(v) for v in case)
+            both = names.table(upper).view(np.uint8) + 256 * names.table(top).astype(np.int64)
+            line = names.line(lambda v, both=both: both[v & 255], least, most)  # type: ignore[misc]
+            if line is not None:
+                place = tuple(axis[(cases == case).all(axis=1)] for axis in at)
+                found[place] = (high[place][:, ROOT].astype(np.int64) * line[0] + line[1]) % PRIMES
+        total = (low + 256 * second + 65536 * found) % PRIMES
+        here, sums = names.whole.find(pairs[:, :, 0, VALUE])
+        whole = np.zeros(total.shape, np.uint32)
+        whole[here] = sums
+        here &= (names.bytes_of(whole)[..., VALUE] == pairs[:, :, :4, VALUE]).all(axis=(2, 3))
+        total[here] = whole[here]
+        if (found < 0)[~here].any():
+            raise NoRule("no rule for biases from the arena whose upper bytes are not those of one integer")
+        for row, elements in zip(rows, total, strict=True):
+            self.prm_bias[int(row)] = elements
 
     def _load_coded(self, op: Op) -> None:
         if op["region"] != CONSTANT_REGION or self.decoder is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.prove.cells import CELL
+from tilewright.prove.cells import CELL, VALUE
+from tilewright.prove.fields import PRIMES
 from tilewright.prove.findings import NoRule
 from tilewright.prove.rules import Array, Node, rule
 
@@ -31,6 +32,20 @@ def relayout(node: Node) -> Array:
     if block:
         found = np.moveaxis(found.reshape(*plain[:-1], shape[1], block, CELL), -3, 1)
     return np.ascontiguousarray(found)
+
+
+@rule("PackMatMulParams")
+def biases(node: Node) -> Array:
+    """Rows of PRM for a product of two activations: bytes of `k * za * zb - za * sum(b)` and of the scale."""
+    b, names, lanes = node.cells()[..., VALUE].astype(np.int64), node.names, node["lanes"]
+    za, zb, (*batch, k, n) = node["a_zero_point"], node["b_zero_point"], node.type().shape
+    sums = (k * za * zb - b.sum(axis=-3) % PRIMES * za) % PRIMES
+    found = np.empty((*batch, -(-n // lanes) * lanes, 8, CELL), np.uint32)
+    found[:] = names.bytes[0]
+    found[..., :n, :4, :] = names.bytes_of(sums.astype(np.uint32))
+    scale = np.frombuffer(np.float32(node["scale"]).tobytes(), np.int8)
+    found[..., :n, 4:, :] = names.bytes[scale]
+    return found
 
 
 def _moved(node: Node, places: Array) -> Array:

@@ -13,6 +13,7 @@ that it does not matter in how many steps a clamp, a table or an Add of two byte
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
-from tilewright.prove.cells import BYTES, CELL, ROOT, TABLE, VALUE, Cells, words_of
+from tilewright.prove.cells import BYTES, CELL, ROOT, TABLE, VALUE, Cells, Facts, words_of
 from tilewright.prove.fields import FIELDS, PRIMES, Array, as_integers, residues
 
 #: The bytes in the order of their values, -128 to 127.
@@ -39,6 +40,7 @@ class Names(Cells):
         self._pairs = np.zeros(0, np.uint64), np.zeros((0, 2, FIELDS), np.uint32)  # roots of two bytes: the two
         self._maxima: dict[int, tuple[Array, Array]] = {}  # by number of operands: roots that are maxima, and of what
         self._inverse = self.register(~BYTES)
+        self.whole = Facts(FIELDS)  # lowest bytes: elements of the integers
         self._sums = np.zeros(0, np.uint64), np.zeros((0, 3), np.int64)  # sums: their scale, least and largest value
         self._bounds: tuple[Array, Array] = (np.zeros(0, np.uint64), np.zeros((0, 2), np.int64))
 
@@ -187,6 +189,7 @@ class Names(Cells):
     def requantize(
         self, acc: Array, scale: Array, zero_point: int, low: int, high: int, rounding: int,
         bounds: tuple[Array, Array] | None = None, single: tuple[Array, Array] | None = None,
+        parts: tuple[Array, Array] | None = None,
     ) -> Array:  # fmt: skip
         """Cells of `isa.numerics.requantize` of elements [..., FIELDS].
 
@@ -194,6 +197,7 @@ class Names(Cells):
             scale: uint32 patterns, broadcast.
             single: cells and weights (0 for none), of sums that may be one byte times a weight and a constant: a
                 function of that byte then.
+            parts: the sums and the integers that make up `acc`.
             bounds: least and largest value of sums that are known to lie between them, broadcast. Where they make the
                 result one value for every input, the name is known from now on to be that of a constant.
         """
@@ -204,6 +208,8 @@ class Names(Cells):
         bits = self._known_scales(acc, bits, zero_point, rounding)
         known, value = as_integers(acc)
         roots = self.mix(("requantise", int(rounding), int(zero_point)), bits.astype(np.uint64), acc)
+        if parts is not None and len(self.ranges.words) and rounding == Rounding.EVEN:
+            self._divided(roots, *parts, bits, zero_point)
         dead = numerics.scale_value(bits) == 0
         if (known | dead).any():
             at = known | dead
@@ -221,6 +227,50 @@ class Names(Cells):
         if single is not None and (single[1] != 0).any():
             self._of_one_byte(found, acc, bits, (zero_point, low, high, rounding), *single)
         return self._constant_ones(found)
+
+    def _divided(self, roots: Array, values: Array, added: Array, bits: Array, zero_point: int) -> None:
+        """Keeps ranges of quotients by powers of two, rounded to nearest, and of what they leave of the sum.
+
+        Where nothing is left the quotient is a sum itself: all values are multiples of the divisor.
+        """
+        marked, facts = self.ranges.find(values)
+        at = np.nonzero(marked)
+        cases = np.concatenate([facts, np.stack([added[at], bits[at].astype(np.int64)], axis=1)], axis=1)
+        for case in np.unique(cases, axis=0):
+            least, most, multiple, bias, scale = (int(v) for v in case)
+            power = 127 - (scale >> 23)
+            ends = np.array([least, most]) + bias
+            quotients = np.rint(ends / 2.0**power) + zero_point
+            if (
+                scale & 0x7FFFFF
+                or not 0 <= power < 24
+                or abs(ends).max() >= 1 << 24
+                or abs(quotients + 0.5).max() > 128
+            ):
+                continue
+            here = tuple(axis[(cases == case).all(axis=1)] for axis in at)
+            size = 1 << power
+            self.count("quotient by a power of two")
+            exact = multiple % size == 0 and bias % size == 0
+            if exact:
+                inverse = np.array([pow(size, -1, int(p)) for p in PRIMES])
+                total = (values[here].astype(np.int64) + bias % PRIMES) % PRIMES
+                roots[here] = (total * inverse + zero_point) % PRIMES
+            self.ranges.keep(roots[here], np.tile([*quotients, 1], (len(here[0]), 1)))
+            if not exact:  # the sum less the divisor times the byte that is stored
+                left = (values[here].astype(np.int64) - roots[here].astype(np.int64) * size) % PRIMES
+                step, half, stored = math.gcd(multiple, size), size >> 1, zero_point * size
+                low, high = -((half + bias) // step) * step - stored, (half - bias) // step * step - stored
+                self.ranges.keep(left, np.tile([low, high, step], (len(left), 1)))
+
+    def bytes_of(self, sums: Array) -> Array:
+        """Cells [..., 4, CELL] of the bytes of integers, the lowest first; `whole` finds the integers again."""
+        known, value = as_integers(sums)
+        elements = np.stack([self.mix(("byte of an integer", i), sums) for i in range(4)], axis=-2)
+        found = np.where(known[..., None, None], self.bytes[value[..., None] >> np.arange(0, 32, 8) & 255],
+                         self.cells(elements))  # fmt: skip
+        self.whole.keep(elements[~known][:, 0], sums[~known])
+        return np.asarray(found, np.uint32)
 
     def keep_sums(self, acc: Array, scale: Array, least: Array, most: Array) -> None:
         """Keeps that sums [..., FIELDS], requantised by a scale, lie between two values: broadcast."""
