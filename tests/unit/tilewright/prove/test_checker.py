@@ -20,8 +20,8 @@ from tilewright.api.options import ProgramOptions
 from tilewright.cli import cli
 from tilewright.isa.config import PRESETS
 from tilewright.isa.encoding import DecodeError, Op, decode, from_bytes, op, to_bytes
-from tilewright.isa.instructions import RowFunction
-from tilewright.isa.program import NpuStep, Program
+from tilewright.isa.instructions import Memory, RowFunction
+from tilewright.isa.program import ARENA_REGION, NpuStep, Program
 from tilewright.prove.checker import prove
 from tilewright.prove.compiled import quantised_graph
 from tilewright.prove.graph import QuantisedGraph
@@ -123,6 +123,60 @@ def test_rows_are_proved_and_faults_in_them_are_not(what: str) -> None:
             assert not prove(graph, replace(program, instructions=to_bytes(ops)), seed=1).proved, (at, name)
         ops[at] = chosen
     assert len(seen) > 1
+
+
+def product_model(first_zero: int, exchanged: bool) -> bytes:
+    """Two layers of int8 and the product of their results, [9, 64] by [64, 20]; the first one has a zero point."""
+    node, random = helper.make_node, np.random.default_rng(0)
+    rows, columns = (20, 64) if exchanged else (64, 20)
+    constants = {
+        "s": np.float32(0.03), "z": np.int8(-7), "one": np.float32(0.01), "zo": np.int8(0), "so": np.float32(0.3),
+        "za": np.int8(first_zero), "wa": random.integers(-127, 128, (32, 64)).astype(np.int8),
+        "zb": np.int8(0), "wb": random.integers(-127, 128, (32, columns)).astype(np.int8),
+    }  # fmt: skip
+    nodes = []
+    for k in "ab":
+        nodes += [
+            node("DequantizeLinear", [f"x{k}", "s", "z"], [f"x{k}f"]),
+            node("DequantizeLinear", [f"w{k}", "one", "zo"], [f"w{k}f"]), node("MatMul", [f"x{k}f", f"w{k}f"], [k]),
+            node("QuantizeLinear", [k, "s", f"z{k}"], [f"{k}q"]),
+            node("DequantizeLinear", [f"{k}q", "s", f"z{k}"], [f"{k}f"]),
+        ]  # fmt: skip
+    if exchanged:
+        nodes.append(node("Transpose", ["bf"], ["bt"], perm=[1, 0]))
+    nodes += [
+        node("MatMul", ["af", "bt" if exchanged else "bf"], ["c"]), node("QuantizeLinear", ["c", "so", "z"], ["out"])
+    ]  # fmt: skip
+    ends = [helper.make_tensor_value_info(k, TensorProto.INT8, shape)
+            for k, shape in (("xa", [9, 32]), ("xb", [rows, 32]), ("out", [9, 20]))]  # fmt: skip
+    made = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = helper.make_graph(nodes, "product", ends[:2], ends[2:], made)
+    opset = [helper.make_opsetid("", 21)]
+    return bytes(helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString())
+
+
+@pytest.mark.parametrize(("config", "first_zero", "exchanged"), [
+    ("base", -12, True), ("small", 3, False), ("double", 64, True),
+])  # fmt: skip
+def test_biases_made_at_run_time_are_proved(config: str, first_zero: int, exchanged: bool) -> None:
+    model = product_model(first_zero, exchanged)
+    graph = quantised_graph(model, PRESETS[config], ProgramOptions().compiler)
+    program = tw.compile_program(model, config, tuning="off", cache=False)
+    verdict = prove(graph, program, seed=1)
+    assert verdict.proved, verdict
+    assert verdict.rules["quotient by a power of two"] > 3
+    ops = from_bytes(program.instructions)
+    loads = [i for i, o in enumerate(ops) if o.name == "LOAD" and o["target"] == Memory.PRM]
+    made = next(i for i in loads if ops[i]["region"] == ARENA_REGION)
+    wrong = Op(ops[made].instruction, ops[made].values | {"offset": ops[made]["offset"] + 8})
+    changed = replace(program, instructions=to_bytes([*ops[:made], wrong, *ops[made + 1 :]]))
+    assert not prove(graph, changed, seed=1).proved
+    # A quotient with another bias would not be the one that is subtracted.
+    for at in loads[: loads.index(made)]:
+        data = bytearray(program.constants)
+        if ops[at]["region"] != ARENA_REGION:
+            data[ops[at]["offset"]] ^= 4
+            assert not prove(graph, replace(program, constants=bytes(data)), seed=1).proved, at
 
 
 def fault(random: Random, program: Program) -> tuple[str, Program] | None:
