@@ -90,7 +90,7 @@ class Machine(Rows):
         for place in np.ndindex(tiles.shape):
             if int(tiles[place]) in self.wgt_cells:
                 found[place] = self.wgt_cells[int(tiles[place])]
-        return found
+        return np.asarray(found)
 
     def _accumulate(
         self, rows: Array, lanes: int, sums: Array, accumulate: bool, single: tuple[Array, Array] | None
@@ -133,7 +133,7 @@ class Machine(Rows):
         groups = [np.flatnonzero(which.ravel() == i) for i in range(len(starts))]
         sums = np.empty((len(acc), c.block_out, FIELDS), np.uint32)
         single = np.zeros((len(acc), c.block_out, CELL), np.uint32), np.zeros((len(acc), c.block_out), np.int64)
-        several, facts = False, []  # type: ignore[var-annotated]
+        several, facts = False, []
         together = len(groups) > 1 and all(np.array_equal(outer[0][g], outer[0][groups[0]]) for g in groups)
         for members in [groups] if together else [[g] for g in groups]:
             here = members[0]
@@ -163,7 +163,9 @@ class Machine(Rows):
                 single[1][members[i], lane] = w[source, column]
             for i, group in enumerate(members):
                 sums[group] = product[:, i]
-            if w.ndim > 2 and known.all() and len(np.unique(acc)) == len(acc):
+            if w.ndim == 2 and w.max() == 1 and w.min() >= 0 and (most := int(w.sum(axis=0).max())) > 1:
+                facts += [(group, 128 * most, 1) for group in members if len(np.unique(acc)) == len(acc)]
+            elif w.ndim > 2 and known.all() and len(np.unique(acc)) == len(acc):
                 facts += [(group, *self._range_of(factors, tiles[i])) for i, group in enumerate(members)]
         before = self.acc.reshape(-1, c.block_out, FIELDS)[acc] if facts else sums
         self._accumulate(acc, c.block_out, sums, bool(op["accumulate"]), None if several else single)

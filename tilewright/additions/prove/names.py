@@ -13,7 +13,6 @@ that it does not matter in how many steps a clamp, a table or an Add of two byte
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
@@ -26,6 +25,10 @@ from tilewright.prove.fields import FIELDS, PRIMES, Array, as_integers, residues
 
 #: The bytes in the order of their values, -128 to 127.
 _ORDER = np.roll(np.arange(256), 128)
+
+
+#: Values of a sum that are tried one by one.
+_MOST_SUMS = 1 << 23
 
 
 class Names(Cells):
@@ -229,39 +232,34 @@ class Names(Cells):
         return self._constant_ones(found)
 
     def _divided(self, roots: Array, values: Array, added: Array, bits: Array, zero_point: int) -> None:
-        """Keeps ranges of quotients by powers of two, rounded to nearest, and of what they leave of the sum.
+        """Keeps the ranges of quotients of sums by integers, and of what these leave of the sums, by every sum.
 
-        Where nothing is left the quotient is a sum itself: all values are multiples of the divisor.
+        Where always the same is left, the quotient is a sum itself.
         """
         marked, facts = self.ranges.find(values)
         at = np.nonzero(marked)
         cases = np.concatenate([facts, np.stack([added[at], bits[at].astype(np.int64)], axis=1)], axis=1)
         for case in np.unique(cases, axis=0):
             least, most, multiple, bias, scale = (int(v) for v in case)
-            power = 127 - (scale >> 23)
-            ends = np.array([least, most]) + bias
-            quotients = np.rint(ends / 2.0**power) + zero_point
-            if (
-                scale & 0x7FFFFF
-                or not 0 <= power < 24
-                or abs(ends).max() >= 1 << 24
-                or abs(quotients + 0.5).max() > 128
-            ):
+            if not 2.0**-24 < (factor := float(numerics.scale_value(np.uint32(scale)))) <= 1:
                 continue
+            divisor, step = round(1 / factor), multiple if least % multiple == 0 else 1
+            if (most - least) // step >= _MOST_SUMS or max(abs(least + bias), abs(most + bias)) >= 1 << 31:
+                continue
+            self.count("quotient by an integer")
+            sums = np.arange(least, most + 1, step)
+            quotients = numerics.requantize(sums + bias, np.uint32(scale), zero_point, -128, 127).astype(np.int64)
+            left = sums - divisor * quotients
             here = tuple(axis[(cases == case).all(axis=1)] for axis in at)
-            size = 1 << power
-            self.count("quotient by a power of two")
-            exact = multiple % size == 0 and bias % size == 0
-            if exact:
-                inverse = np.array([pow(size, -1, int(p)) for p in PRIMES])
-                total = (values[here].astype(np.int64) + bias % PRIMES) % PRIMES
-                roots[here] = (total * inverse + zero_point) % PRIMES
-            self.ranges.keep(roots[here], np.tile([*quotients, 1], (len(here[0]), 1)))
-            if not exact:  # the sum less the divisor times the byte that is stored
-                left = (values[here].astype(np.int64) - roots[here].astype(np.int64) * size) % PRIMES
-                step, half, stored = math.gcd(multiple, size), size >> 1, zero_point * size
-                low, high = -((half + bias) // step) * step - stored, (half - bias) // step * step - stored
-                self.ranges.keep(left, np.tile([low, high, step], (len(left), 1)))
+            elements = values[here].astype(np.int64)
+            if (left == left[0]).all():
+                inverse = np.array([pow(divisor, -1, int(p)) for p in PRIMES])
+                roots[here] = (elements - int(left[0])) % PRIMES * inverse % PRIMES
+            else:
+                rest = (elements - roots[here].astype(np.int64) * divisor) % PRIMES
+                new = [left.min(), left.max(), max(1, int(np.gcd.reduce(left)))]
+                self.ranges.keep(rest, np.tile(new, (len(rest), 1)))
+            self.ranges.keep(roots[here], np.tile([quotients.min(), quotients.max(), 1], (len(here[0]), 1)))
 
     def bytes_of(self, sums: Array) -> Array:
         """Cells [..., 4, CELL] of the bytes of integers, the lowest first; `whole` finds the integers again."""
@@ -292,8 +290,8 @@ class Names(Cells):
         for case in np.unique(cases, axis=0):
             own, other, least, most = (int(v) for v in case)
             sums, rule = np.arange(least, most + 1), (zero_point, -128, 127, rounding)
-            results = [numerics.requantize(sums, np.uint32(scale), *rule) for scale in (own, other)]
-            if np.array_equal(*results):
+            first, second = (numerics.requantize(sums, np.uint32(scale), *rule) for scale in (own, other))
+            if np.array_equal(first, second):
                 self.count("scale with the same results")
                 found[here] = np.where((cases == case).all(axis=1), np.uint32(other), found[here])
         return found
