@@ -163,7 +163,13 @@ class Machine(Rows):
                 single[1][members[i], lane] = w[source, column]
             for i, group in enumerate(members):
                 sums[group] = product[:, i]
-            if w.ndim == 2 and w.max() == 1 and w.min() >= 0 and (most := int(w.sum(axis=0).max())) > 1:
+            if (
+                self.weights_made
+                and w.ndim == 2
+                and w.max() == 1
+                and w.min() >= 0
+                and (most := int(w.sum(axis=0).max())) > 1
+            ):
                 facts += [(group, 128 * most, 1) for group in members if len(np.unique(acc)) == len(acc)]
             elif w.ndim > 2 and known.all() and len(np.unique(acc)) == len(acc):
                 facts += [(group, *self._range_of(factors, tiles[i])) for i, group in enumerate(members)]

@@ -51,6 +51,10 @@ class Memories:
         self.single_weight = np.zeros(len(self.acc), np.int64)
         self.wgt = np.zeros((c.wgt_tiles, c.block_out, c.block_in), np.int8)
         self.wgt_cells: dict[int, Array] = {}  # tiles that are no constants: cells
+        #: True if activations become weights: only then sums are needed of which quotients are made.
+        self.weights_made = any(
+            op.name == "LOAD" and op["target"] == Memory.WGT and op["region"] == ARENA_REGION for op in ops
+        )
         self.wgt_known = np.zeros(c.wgt_tiles, bool)
         self.prm = np.zeros((c.prm_rows, c.block_in, 2), np.uint32)
         self.prm_known = np.zeros(c.prm_rows, bool)

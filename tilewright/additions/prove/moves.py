@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.prove.cells import CELL, VALUE
 from tilewright.prove.fields import PRIMES
 from tilewright.prove.findings import NoRule
-from tilewright.prove.rules import Array, Node, rule
+from tilewright.prove.rules import Array, Node, rule, unknown
 
 
 @rule("Relayout")
@@ -90,6 +90,9 @@ def split(node: Node) -> list[Array]:
 
 @rule("Gather")
 def gather(node: Node) -> Array:
+    """Elements at constant places; any others are an unknown function."""
+    if node.type(1).data is None:
+        return unknown(node)[0]
     return _moved(node, np.take(_places(node), node.constant(1), axis=node.attributes.get("axis", 0)))
 
 
