@@ -20,18 +20,15 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
-from tilewright.prove.cells import BYTES, CELL, ROOT, TABLE, VALUE, Cells, Facts, words_of
+from tilewright.prove.cells import BYTES, CELL, ROOT, TABLE, VALUE, words_of
 from tilewright.prove.fields import FIELDS, PRIMES, Array, as_integers, residues
+from tilewright.prove.sums import Sums
 
 #: The bytes in the order of their values, -128 to 127.
 _ORDER = np.roll(np.arange(256), 128)
 
 
-#: Values of a sum that are tried one by one.
-_MOST_SUMS = 1 << 23
-
-
-class Names(Cells):
+class Names(Sums):
     """The elements and tables of one proof, and the names of steps that are not linear.
 
     Args:
@@ -43,8 +40,6 @@ class Names(Cells):
         self._pairs = np.zeros(0, np.uint64), np.zeros((0, 2, FIELDS), np.uint32)  # roots of two bytes: the two
         self._maxima: dict[int, tuple[Array, Array]] = {}  # by number of operands: roots that are maxima, and of what
         self._inverse = self.register(~BYTES)
-        self.whole = Facts(FIELDS)  # lowest bytes: elements of the integers
-        self._sums = np.zeros(0, np.uint64), np.zeros((0, 3), np.int64)  # sums: their scale, least and largest value
         self._bounds: tuple[Array, Array] = (np.zeros(0, np.uint64), np.zeros((0, 2), np.int64))
 
     def combine(self, a: Array, b: Array, function: Array) -> Array:
@@ -208,11 +203,11 @@ class Names(Cells):
         bits = np.broadcast_to(np.asarray(scale, np.uint32), acc.shape[:-1])
         if rounding == Rounding.EVEN_ZERO_POINT_INSIDE and zero_point == 0:
             rounding = int(Rounding.EVEN)
-        bits = self._known_scales(acc, bits, zero_point, rounding)
+        bits = self.known_scales(acc, bits, zero_point, rounding)
         known, value = as_integers(acc)
         roots = self.mix(("requantise", int(rounding), int(zero_point)), bits.astype(np.uint64), acc)
         if parts is not None and len(self.ranges.words) and rounding == Rounding.EVEN:
-            self._divided(roots, *parts, bits, zero_point)
+            self.divided(roots, *parts, bits, zero_point)
         dead = numerics.scale_value(bits) == 0
         if (known | dead).any():
             at = known | dead
@@ -230,71 +225,6 @@ class Names(Cells):
         if single is not None and (single[1] != 0).any():
             self._of_one_byte(found, acc, bits, (zero_point, low, high, rounding), *single)
         return self._constant_ones(found)
-
-    def _divided(self, roots: Array, values: Array, added: Array, bits: Array, zero_point: int) -> None:
-        """Keeps the ranges of quotients of sums by integers, and of what these leave of the sums, by every sum.
-
-        Where always the same is left, the quotient is a sum itself.
-        """
-        marked, facts = self.ranges.find(values)
-        at = np.nonzero(marked)
-        cases = np.concatenate([facts, np.stack([added[at], bits[at].astype(np.int64)], axis=1)], axis=1)
-        for case in np.unique(cases, axis=0):
-            least, most, multiple, bias, scale = (int(v) for v in case)
-            if not 2.0**-24 < (factor := float(numerics.scale_value(np.uint32(scale)))) <= 1:
-                continue
-            divisor, step = round(1 / factor), multiple if least % multiple == 0 else 1
-            if (most - least) // step >= _MOST_SUMS or max(abs(least + bias), abs(most + bias)) >= 1 << 31:
-                continue
-            self.count("quotient by an integer")
-            sums = np.arange(least, most + 1, step)
-            quotients = numerics.requantize(sums + bias, np.uint32(scale), zero_point, -128, 127).astype(np.int64)
-            left = sums - divisor * quotients
-            here = tuple(axis[(cases == case).all(axis=1)] for axis in at)
-            elements = values[here].astype(np.int64)
-            if (left == left[0]).all():
-                inverse = np.array([pow(divisor, -1, int(p)) for p in PRIMES])
-                roots[here] = (elements - int(left[0])) % PRIMES * inverse % PRIMES
-            else:
-                rest = (elements - roots[here].astype(np.int64) * divisor) % PRIMES
-                new = [left.min(), left.max(), max(1, int(np.gcd.reduce(left)))]
-                self.ranges.keep(rest, np.tile(new, (len(rest), 1)))
-            self.ranges.keep(roots[here], np.tile([quotients.min(), quotients.max(), 1], (len(here[0]), 1)))
-
-    def bytes_of(self, sums: Array) -> Array:
-        """Cells [..., 4, CELL] of the bytes of integers, the lowest first; `whole` finds the integers again."""
-        known, value = as_integers(sums)
-        elements = np.stack([self.mix(("byte of an integer", i), sums) for i in range(4)], axis=-2)
-        found = np.where(known[..., None, None], self.bytes[value[..., None] >> np.arange(0, 32, 8) & 255],
-                         self.cells(elements))  # fmt: skip
-        self.whole.keep(elements[~known][:, 0], sums[~known])
-        return np.asarray(found, np.uint32)
-
-    def keep_sums(self, acc: Array, scale: Array, least: Array, most: Array) -> None:
-        """Keeps that sums [..., FIELDS], requantised by a scale, lie between two values: broadcast."""
-        known, facts = self._sums
-        new = np.stack([np.broadcast_to(x, acc.shape[:-1]).ravel() for x in (scale, least, most)], axis=1)
-        words, at = np.unique(np.concatenate([known, words_of(acc).ravel()]), return_index=True)
-        self._sums = words, np.concatenate([facts, new.astype(np.int64)])[at]
-
-    def _known_scales(self, acc: Array, bits: Array, zero_point: int, rounding: int) -> Array:
-        """Scales with those replaced by the kept ones that give the same for every value of the sum."""
-        known, facts = self._sums
-        if not len(known):
-            return bits
-        words = words_of(acc)
-        at = np.minimum(np.searchsorted(known, words), len(known) - 1)
-        here = (known[at] == words) & (facts[at, 0] != bits)
-        found = bits.copy()
-        cases = np.concatenate([bits[here][:, None].astype(np.int64), facts[at[here]]], axis=1)
-        for case in np.unique(cases, axis=0):
-            own, other, least, most = (int(v) for v in case)
-            sums, rule = np.arange(least, most + 1), (zero_point, -128, 127, rounding)
-            first, second = (numerics.requantize(sums, np.uint32(scale), *rule) for scale in (own, other))
-            if np.array_equal(first, second):
-                self.count("scale with the same results")
-                found[here] = np.where((cases == case).all(axis=1), np.uint32(other), found[here])
-        return found
 
     def _of_one_byte(
         self, found: Array, acc: Array, bits: Array, rule: tuple[int, int, int, int], cells: Array, weights: Array

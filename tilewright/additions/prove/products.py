@@ -116,7 +116,7 @@ def _single(
 
 
 def _spread(x: Array, strides: Any, cut: list[int], fill: Any) -> Array:
-    """What lies in [N, C, H, W, ...] with `fill` between rows and columns, without `cut` of them at the ends."""
+    """Rows and columns of [N, C, H, W, ...] with `fill` between them, without `cut` of them at the ends."""
     n, c, h, w, *rest = x.shape
     found = np.empty((n, c, (h - 1) * strides[0] + 1, (w - 1) * strides[1] + 1, *rest), x.dtype)
     found[:] = fill
