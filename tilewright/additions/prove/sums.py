@@ -13,7 +13,7 @@ _MOST_SUMS = 1 << 23
 
 
 class Sums(Cells):
-    """What is known of sums."""
+    """A proof that remembers what it knows of sums."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
