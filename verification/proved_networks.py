@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
@@ -21,6 +19,7 @@ from pathlib import Path
 
 import onnx
 
+from tests.models.usage import use_of
 from tilewright import zoo
 from verification.cosim_networks import model_file
 
@@ -66,15 +65,13 @@ def network_file(network: str, folder: Path) -> Path | None:
 
 def prove(network: str, config: str, model: Path) -> Row:
     """Runs `tilewright prove`. Raises RuntimeError with what it says where it gives no verdict."""
-    command = [sys.executable, "-m", "tilewright", "prove", str(model), "--config", config, "--inputs", "0"]
-    with subprocess.Popen([*command, "--json", "-"], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        text = process.stdout.read()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    found = json.loads(text or "{}")
-    if "proved" not in found:
-        raise RuntimeError(f"{network} on {config}: {found.get('error', f'exit code {process.returncode}')}")
+    with tempfile.TemporaryDirectory() as folder:
+        verdict = Path(folder, "verdict.json")
+        command = [sys.executable, "-m", "tilewright", "prove", str(model), "--config", config, "--inputs", "0"]
+        used = use_of([*command, "--json", str(verdict)])
+        if not verdict.exists():
+            raise RuntimeError(f"{network} on {config}: {used.said.strip() or f'exit code {used.code}'}")
+        found = json.loads(verdict.read_text(encoding="utf-8"))
     return Row(
         network=network,
         config=config,
@@ -82,8 +79,8 @@ def prove(network: str, config: str, model: Path) -> Row:
         elements=found["elements"],
         accesses=found["accesses"],
         said=found["reason"] or "proved",
-        cpu_seconds=round(used.ru_utime + used.ru_stime, 1),
-        megabytes=round(used.ru_maxrss / 1024),
+        cpu_seconds=round(used.cpu_seconds, 1),
+        megabytes=round(used.peak / 2**20),
     )
 
 
