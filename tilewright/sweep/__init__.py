@@ -12,7 +12,7 @@ from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, r
 from tilewright.sweep.outcome import Outcome
 from tilewright.sweep.space import Point, Space, boards_of, load_space
 from tilewright.sweep.table import Table, load
-from tilewright.sweep.whole import read, run, sweep, sweep_boards
+from tilewright.sweep.whole import read, read_boards, run, sweep, sweep_boards
 
 __all__ = [
     "DEFAULT_NETWORKS",
@@ -28,6 +28,7 @@ __all__ = [
     "load_space",
     "network_name",
     "read",
+    "read_boards",
     "resolve",
     "run",
     "sweep",

@@ -30,9 +30,27 @@ def read(
     board: str | None = None,
 ) -> tuple[Space, list[Network]]:
     """A space and the networks it is swept over; see `sweep`."""
-    named = list(networks) or list(load_space(space, board=board).models) or list(DEFAULT_NETWORKS)
-    loaded = load_space(space, [network_name(name) for name in named], clock_mhz=clock_mhz, board=board)
-    return loaded, resolve(named, shapes)
+    return read_boards(space, networks, shapes=shapes, clock_mhz=clock_mhz, boards=[board])[board]
+
+
+def read_boards(
+    space: str | Path,
+    networks: Sequence[str] = (),
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    clock_mhz: float | None = None,
+    boards: Sequence[str | None],
+) -> dict[str | None, tuple[Space, list[Network]]]:
+    """Spaces with their networks, as `read` returns them, by board; networks are read once for all boards."""
+    found: dict[str | None, tuple[Space, list[Network]]] = {}
+    resolved: dict[tuple[str, ...], list[Network]] = {}
+    for board in boards:
+        named = tuple(networks) or tuple(load_space(space, board=board).models) or tuple(DEFAULT_NETWORKS)
+        loaded = load_space(space, [network_name(name) for name in named], clock_mhz=clock_mhz, board=board)
+        if named not in resolved:
+            resolved[named] = resolve(named, shapes)
+        found[board] = loaded, resolved[named]
+    return found
 
 
 @keywords(SweepOptions)
@@ -97,8 +115,8 @@ def sweep_boards(
     chosen = list(dict.fromkeys(boards)) or boards_of(space)
     if not chosen:
         raise UsageError(f"{space} names no board: board = [NAME, ...] in it, or boards in the call")
-    spaces = {name: read(space, networks, shapes=shapes, clock_mhz=clock_mhz, board=name) for name in chosen}
-    return {name: run(own, found, output, **options) for name, (own, found) in spaces.items()}
+    spaces = read_boards(space, networks, shapes=shapes, clock_mhz=clock_mhz, boards=chosen)
+    return {name: run(*spaces[name], output, **options) for name in chosen}
 
 
 @keywords(SweepOptions)

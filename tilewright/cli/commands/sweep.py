@@ -76,7 +76,7 @@ def command(
     SPACE is a TOML file: axes, constraints, search and objectives; see docs/sweeps.md. Every result is in
     DIR/sweep.sqlite as soon as it is known.
     """
-    from tilewright.sweep import boards_of, read, run  # here, because `sweep --help` works without the extra
+    from tilewright.sweep import boards_of, read_boards, run  # here, because `sweep --help` works without the extra
 
     terminal.prepare_json(json_path)
     if output.exists() and not output.is_dir():
@@ -85,7 +85,7 @@ def command(
     chosen: list[str | None] = [*(dict.fromkeys(boards) or boards_of(space))] or [None]
     with terminal.Working("reading networks"):
         shaped = arguments.same_input_once(shapes)
-        read_ones = [read(space, named, shapes=shaped, clock_mhz=clock_mhz, board=board) for board in chosen]
+        read_ones = [*read_boards(space, named, shapes=shaped, clock_mhz=clock_mhz, boards=chosen).values()]
     for network in read_ones[0][1]:
         if network.note:
             click.echo(f"note: {network.name}: {network.note}", err=True)
