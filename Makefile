@@ -206,6 +206,9 @@ lock: $(RELEASE)/.stamp ## newest versions of all dependencies, with hashes: con
 release: $(RELEASE)/.stamp ## wheel, source archive, list of components and checksums of HEAD in dist/, the same bytes every time
 	$(RELEASE)/bin/python .ci/release.py dist
 
+test-arm: $(STAMP) ## the AArch64 wheel of `make release` under qemu, with Debian's Python for arm64: equal outputs and cycles
+	$(BIN)/python .ci/aarch64.py dist/*aarch64.whl
+
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .grimp_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,9 +1,9 @@
 """Builds the release of HEAD into a folder, the same bytes whenever and wherever it is built: `make release`.
 
-There are two wheels: one for manylinux x86-64, with the native libraries (`.ci/prebuilt.py`), and one without, which
-builds them on first use. Beside them and the source archive it writes a CycloneDX list of all components with their
-hashes (`*.cdx.json`) and SHA256SUMS. Only what is committed goes in. The release is built twice, and a difference is
-an error.
+There are three wheels: for manylinux on x86-64 and on AArch64, with the native libraries (`.ci/prebuilt.py`), and one
+without, which builds them on first use. Beside them and the source archive it writes a CycloneDX list of all
+components with their hashes (`*.cdx.json`) and SHA256SUMS. Only what is committed goes in. The release is built
+twice, and a difference is an error.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -20,8 +21,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: The oldest Linux that the native libraries run on, as wheels name it.
-PLATFORM = "manylinux_2_17_x86_64"
+#: Machines with a wheel of their own, and the oldest Linux that its native libraries run on, as wheels name it.
+PLATFORMS = {"x86_64": "manylinux_2_17_x86_64", "aarch64": "manylinux_2_17_aarch64"}
 
 
 def main() -> None:
@@ -56,14 +57,17 @@ def build() -> dict[str, bytes]:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment["SOURCE_DATE_EPOCH"] = epoch
         subprocess.run([*run, source], env=environment, check=True, capture_output=True)
-        subprocess.run(
-            [sys.executable, source / ".ci" / "prebuilt.py", source],
-            env=environment, check=True, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-        subprocess.run(
-            [*run, "--wheel", f"--config-setting=--build-option=--plat-name={PLATFORM}", source],
-            env=environment, check=True, capture_output=True,
-        )  # fmt: skip
+        for machine, platform in PLATFORMS.items():
+            for folder in (source / "common" / "prebuilt", source / "build"):  # of the wheel before
+                shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run(
+                [sys.executable, source / ".ci" / "prebuilt.py", source, machine],
+                env=environment, check=True, stdout=subprocess.DEVNULL,
+            )  # fmt: skip
+            subprocess.run(
+                [*run, "--wheel", f"--config-setting=--build-option=--plat-name={platform}", source],
+                env=environment, check=True, capture_output=True,
+            )  # fmt: skip
         files = {path.name: path.read_bytes() for path in made.iterdir()}
         (archive_name,) = (name for name in files if name.endswith(".tar.gz"))
         files[archive_name] = normalised(files[archive_name], int(epoch))

@@ -1,7 +1,7 @@
 """Finds the native libraries that a wheel brings, so that a machine without a C++ compiler can use them.
 
 `.ci/prebuilt.py` builds them for a release into the folder `prebuilt/` beside this file, with a folder for each level
-of the x86-64 instruction set. A checkout has none.
+of an instruction set. A checkout has none.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ FOLDER = Path(__file__).absolute().parent / "prebuilt"
 #: Oldest glibc that the libraries run with: that of manylinux_2_17.
 GLIBC = (2, 17)
 _LEVEL_3 = ("avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe")
-#: Folders, the best first, and what a processor must have for one, in the words of /proc/cpuinfo.
-LEVELS = {
-    "x86-64-v4": (*_LEVEL_3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"),
-    "x86-64-v3": _LEVEL_3,
-    "x86-64": (),
+#: By `platform.machine()`: folders, the best first, and what a processor must have for one, in the words of
+#: /proc/cpuinfo.
+LEVELS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {
+        "x86-64-v4": (*_LEVEL_3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"),
+        "x86-64-v3": _LEVEL_3,
+        "x86-64": (),
+    },
+    "aarch64": {"aarch64": ()},
 }
 
 
@@ -38,9 +42,9 @@ def levels(machine: str, libc: str, flags: frozenset[str]) -> list[str]:
         flags: of /proc/cpuinfo.
     """
     name, _, version = libc.partition(" ")
-    if machine != "x86_64" or name != "glibc" or tuple(map(int, version.split(".")[:2])) < GLIBC:
+    if name != "glibc" or tuple(map(int, version.split(".")[:2])) < GLIBC:
         return []
-    return [level for level, needed in LEVELS.items() if flags.issuperset(needed)]
+    return [level for level, needed in LEVELS.get(machine, {}).items() if flags.issuperset(needed)]
 
 
 @functools.cache
@@ -56,7 +60,7 @@ def folders() -> list[Path]:
 
 
 def _flags() -> frozenset[str]:
-    """The flags of the first processor in /proc/cpuinfo."""
+    """The flags of the first processor in /proc/cpuinfo, which x86-64 alone has."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as processors:
             for line in processors:

@@ -22,7 +22,8 @@ def test_levels() -> None:
     assert prebuilt.levels("x86_64", "glibc 2.36", LEVEL_4) == ["x86-64-v4", "x86-64-v3", "x86-64"]
     assert prebuilt.levels("x86_64", "glibc 2.17", LEVEL_4 - {"avx512_vnni"}) == ["x86-64-v3", "x86-64"]
     assert prebuilt.levels("x86_64", "glibc 2.36.1", frozenset()) == ["x86-64"]
-    for machine, libc in (("x86_64", "glibc 2.16"), ("x86_64", ""), ("aarch64", "glibc 2.36"), ("x86_64", "musl 1.2")):
+    assert prebuilt.levels("aarch64", "glibc 2.36", frozenset()) == ["aarch64"]
+    for machine, libc in (("x86_64", "glibc 2.16"), ("x86_64", ""), ("riscv64", "glibc 2.36"), ("aarch64", "musl 1.2")):
         assert prebuilt.levels(machine, libc, LEVEL_4) == []
 
 
@@ -85,11 +86,12 @@ def test_the_script_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    tasks = list(script.tasks())
-    assert {level for level, _ in tasks} == set(prebuilt.LEVELS)
+    tasks = list(script.tasks("x86_64"))
+    for machine, levels in prebuilt.LEVELS.items():
+        assert {level for level, _ in script.tasks(machine)} == set(levels)
     newer = [f"GLIBC_2.{n}".encode() for n in range(prebuilt.GLIBC[1] + 1, 60)]
     name = "functional-16x16"
-    built = [script.build(tmp_path, level, library) for level, library in tasks if library.name == name]
+    built = [script.build(tmp_path, "x86_64", level, library) for level, library in tasks if library.name == name]
     assert [path.parent.name for path in built] == ["x86-64-v3", "x86-64-v4"]
 
     def outputs() -> dict[str, bytes]:

@@ -72,6 +72,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_one_top_level_package(site: Path) -> None:
     assert [path.name for path in sorted(site.iterdir()) if not path.name.endswith(".dist-info")] == ["tilewright"]
     assert all((site / "tilewright" / part).is_dir() for part in (*PARTS, *ADDITIONS))
+    assert not (site / "tilewright" / "additions").exists(), "what links lead to is there once"
 
 
 @pytest.mark.medium
