@@ -42,6 +42,7 @@ from tilewright.isa.program_check import (
 from tilewright.isa.program_parts import (
     BlockedLayout,
     Buffer,
+    Certificate,
     CpuStep,
     EntryPoint,
     HostFacts,
@@ -49,6 +50,7 @@ from tilewright.isa.program_parts import (
     Layer,
     Layout,
     NpuStep,
+    Proof,
     StateInfo,
     TensorInfo,
 )
@@ -67,8 +69,9 @@ ARENA_REGION = 2
 
 
 __all__ = [
-    "ARENA_REGION", "CONSTANT_REGION", "PROGRAM_REGION", "BlockedLayout", "Buffer", "CpuStep", "EntryPoint",
-    "HostFacts", "KernelWork", "Layer", "Layout", "NpuStep", "Program", "ProgramError", "StateInfo", "TensorInfo",
+    "ARENA_REGION", "CONSTANT_REGION", "PROGRAM_REGION", "BlockedLayout", "Buffer", "Certificate", "CpuStep",
+    "EntryPoint", "HostFacts", "KernelWork", "Layer", "Layout", "NpuStep", "Program", "ProgramError", "Proof",
+    "StateInfo", "TensorInfo",
 ]  # fmt: skip
 
 
@@ -104,6 +107,7 @@ class Program(Shown):
         notes: notes for the user, one line each.
         metadata: metadata of the model's file.
         compile_seconds: time the compilation took, s.
+        certificate: what was proved of it, None for nothing. Whoever reads it takes it on trust until it is checked.
         signature: signature of the compiling party over `signed_digest`; see `tilewright.store.trust`. "" for none.
         trusted: its CPU kernels may run here. Not part of the file: False for a program read from a file, until its
             signature was verified.
@@ -133,6 +137,7 @@ class Program(Shown):
     entries: list[EntryPoint] = field(default_factory=list)
     later: list[NpuStep] = field(default_factory=list)
     compile_seconds: float = 0.0
+    certificate: Certificate | None = None
     signature: str = ""
     trusted: bool = field(default=True, compare=False)
 
@@ -265,7 +270,15 @@ class Program(Shown):
                 "compiler", "options", "notes", "compile_seconds",
             )
         }  # fmt: skip
-        rare = ("signature", "states", "entries", "later", "host_work", "metadata")  # left out where there are none
+        rare = (
+            "signature",
+            "certificate",
+            "states",
+            "entries",
+            "later",
+            "host_work",
+            "metadata",
+        )  # left out where there are none
         manifest |= {key: _plain(values[key]) for key in rare if values[key]}
         manifest["config"] = self.config.to_dict()
         manifest["fingerprint"] = self.config.fingerprint
@@ -417,6 +430,7 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
         later=convert(list[NpuStep], manifest.get("later", []), "later"),
         host_work=convert(list[KernelWork], manifest.get("host_work", []), "host_work"),
         compile_seconds=typed(float, "compile_seconds"),
+        certificate=convert(Certificate | None, manifest.get("certificate"), "certificate"),
         signature=convert(str, manifest.get("signature", ""), "signature"),
         trusted=False,
     )

@@ -207,3 +207,49 @@ class Layer:
     minimum_writes: int = 0
     minimum_steps: int = 0
     after_all: bool = False
+
+
+@dataclass
+class Proof:
+    """What was proved of a program, or of one of its entry points, for all inputs.
+
+    Attributes:
+        elements: elements of the outputs, each of which is the quantised graph's.
+        instructions, accesses: instructions that were evaluated, and accesses whose order was checked.
+        conversions, opaque: nodes of the CPU steps: conversions between layouts, and functions of which nothing is
+            assumed.
+        rows: rows of Softmax and norms by what they are, which have the integers of ROW.
+        seed: of the names of values.
+        work: the nodes of the CPU steps, and the tensors among them that the model does not have; made and read by
+            `tilewright.prove.certificate`.
+    """
+
+    elements: int
+    instructions: int
+    accesses: int
+    conversions: int
+    opaque: int
+    rows: dict[str, int]
+    seed: int
+    work: str
+
+
+@dataclass
+class Certificate:
+    """What was proved of a program when it was compiled: a claim, which `tilewright prove PROGRAM MODEL` checks.
+
+    Attributes:
+        model: SHA-256 of the model's file, 64 hex digits.
+        config: fingerprint of the configuration.
+        program: content hash of the program.
+        checker: digest of the sources of the checker, 64 hex digits.
+        trusted_until: last pass of the front end that is not covered.
+        proofs: by the name of the entry point; "" in a program without.
+    """
+
+    model: str
+    config: str
+    program: str
+    checker: str
+    trusted_until: str
+    proofs: dict[str, Proof]

@@ -126,6 +126,7 @@ ADDITIONS: dict[str, Addition] = {
                 after="run",
             )
         },
+        services={"certificate of a program": "tilewright.prove.command:certify"},
     ),
     "energy": Addition(
         purpose="energy of runs, by a model calibrated on toggles of gates",

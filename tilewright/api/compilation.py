@@ -117,7 +117,8 @@ def _built(
 ) -> Program:
     """The program, compiled now and signed."""
     # The compiler takes 0.8 s to import: a program from the cache need not wait for it.
-    from tilewright.api.build import ModelSource, build_entries, build_tuned, builder
+    from tilewright.api.build import build_entries, build_tuned, builder
+    from tilewright.api.source import ModelSource
 
     source, options = ModelSource(model, shapes, o.constants, o.staged, o.states, o.batch), o.compiler
     plain = functools.partial(builder(source, config, replace(options, effort=min(o.effort, 1))), None)

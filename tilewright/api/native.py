@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.api.build import ModelSource
+from tilewright.api.source import ModelSource
 from tilewright.compiler import cpu
 from tilewright.compiler.passes import run_passes
 from tilewright.errors import UsageError

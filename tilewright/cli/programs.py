@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import CpuStep, NpuStep, Program
 from tilewright.store.files import check_readable
+
+if TYPE_CHECKING:
+    from tilewright.api.source import ModelSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,19 +93,29 @@ class Request(MemoryOptions):
         """The model compiled for these shapes of its inputs; `staged` as for `tilewright.compile_program`."""
         if len(dict(self.entries)) < len(self.entries):
             raise UsageError(f"entry points need names of their own, not {', '.join(n for n, _ in self.entries)}")
-        clock, memory = self.clock_and_memory(self.machine)
         with Working(f"compiling {self.model.name}") as working, stdout_for_json(json_path):
-            chosen = replace(
-                self.options,
-                constants=self.constants,
-                states=arguments.states_of(self.states),
-                entries=dict(self.entries),
-                clock_mhz=ProgramOptions.clock_mhz if clock is None else clock.mhz,
-                memory=memory,
-                staged=staged,
-                progress=working.fraction,
-            )
+            chosen = replace(self.chosen, staged=staged, progress=working.fraction)
             return tw.compile_program(self.model, self.machine, shapes, chosen=chosen)
+
+    @functools.cached_property
+    def chosen(self) -> ProgramOptions:
+        """All options of a compilation."""
+        clock, memory = self.clock_and_memory(self.machine)
+        return replace(
+            self.options,
+            constants=self.constants,
+            states=arguments.states_of(self.states),
+            entries=dict(self.entries),
+            clock_mhz=ProgramOptions.clock_mhz if clock is None else clock.mhz,
+            memory=memory,
+        )
+
+    def source(self) -> ModelSource:
+        """The model as the importers read it."""
+        from tilewright.api.source import ModelSource  # onnx takes 0.3 s to import
+
+        o = self.chosen
+        return ModelSource(self.model, self.given_shapes or None, o.constants, o.staged, o.states, o.batch)
 
 
 def cpu_ops(program: Program) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tilewright.api.build import ModelSource
+from tilewright.api.source import ModelSource
 from tilewright.common.version import tilewright_version
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.npu.place.tails import Chain

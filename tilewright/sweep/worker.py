@@ -16,7 +16,7 @@ from typing import Any
 
 from distributed import WorkerPlugin
 
-from tilewright.api.build import ModelSource
+from tilewright.api.source import ModelSource
 from tilewright.common import store
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.options import CompileOptions

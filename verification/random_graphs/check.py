@@ -10,7 +10,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from tests.common import onnx_models
 from tests.common.segments import run_segment
-from tilewright.api.build import ModelSource
+from tilewright.api.source import ModelSource
 from tilewright.compiler import cpu
 from tilewright.compiler.cpu.target import Target
 from tilewright.compiler.graph.graph import Graph

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,15 +10,17 @@ from typing import Any
 import click
 
 import tilewright as tw
-from tilewright.api.options import ProgramOptions
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISMATCH
+from tilewright.cli.programs import Request
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
-from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
-from tilewright.prove import compiled, witness
-from tilewright.prove.checker import Verdict, prove
+from tilewright.prove import certificate, witness
+from tilewright.prove.checker.compare import Verdict
+from tilewright.prove.checker.graph import QuantisedGraph
+from tilewright.prove.entries import joined, prove_all
+from tilewright.prove.imported import LAST_TRUSTED
 from tilewright.store.files import check_readable
 
 
@@ -29,14 +30,18 @@ from tilewright.store.files import check_readable
         "\b\nExamples:\n"
         "  tilewright prove model.onnx --config small\n"
         "  tilewright prove model.onnx --program model.twp --json -\n"
+        "  tilewright prove model.twp model.onnx  # by the certificate that compile --prove wrote\n"
     ),
 )
 @arguments.model_argument
+@click.argument("certified", metavar="[MODEL]", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--program", "program_path", type=click.Path(path_type=Path), help="A program of this model, instead of a new one."
 )
 @arguments.config_option
 @arguments.shape_option
+@arguments.state_option
+@arguments.entry_option
 @arguments.effort_option
 @click.option("--seed", type=click.IntRange(0), help="Seed of the names of values; by default a new one each time.")
 @click.option(
@@ -44,43 +49,86 @@ from tilewright.store.files import check_readable
     help="Random inputs to search one that shows a difference.",
 )  # fmt: skip
 @arguments.json_option
+@arguments.gather(Request, "request")
 def command(
-    model: Path,
-    program_path: Path | None,
-    config: str | None,
-    shapes: tuple[tuple[str, list[int]], ...],
-    effort: int,
-    seed: int | None,
-    inputs: int,
+    request: Request, certified: Path | None, program_path: Path | None, seed: int | None, inputs: int,
     json_path: str | None,
-) -> int:
+) -> int:  # fmt: skip
     """Prove that the program of MODEL, an ONNX or TFLite model, is right for all inputs.
 
-    It then computes the model's quantised graph. Exit code 1 if that is not proved.
+    It then computes the model's quantised graph. Given a program that was compiled with --prove, and its model behind
+    it, the certificate in the program is checked without the compiler. Exit code 1 if nothing is proved.
     """
     terminal.prepare_json(json_path)
-    check_readable(model)
-    if Program.is_program(model):
-        raise UsageError(f"{model} is a compiled program: give its model, and the program with --program")
+    model = request.model if certified is None else certified
     started = time.perf_counter()
-    given = arguments.same_input_once(shapes)
-    with Working(f"compiling {model.name}"), stdout_for_json(json_path):
-        if program_path is None:
-            machine = NpuConfig.load(config or "base")
-            program = tw.compile_program(model, machine, given, effort=effort)
-        else:
-            program = tw.load(program_path)
-            if config is not None:
-                raise UsageError(f"{program_path} is compiled already: --config has no effect on it")
-        chosen = ProgramOptions(effort=effort).compiler
-        graph = compiled.quantised_graph(model, program.config, chosen, given or None)
-    with Working(f"proving {model.name}", log=True), stdout_for_json(json_path):
-        verdict = prove(graph, program, secrets.randbits(64) if seed is None else seed)
-        found = None if verdict.proved or not inputs else witness.search(str(model), program, inputs)
+    if certified is not None:
+        program, verdicts = _rechecked(request, certified, program_path, seed, json_path)
+    elif request.is_program:
+        raise UsageError(f"{model} is a compiled program: give its model behind it, or the model and --program {model}")
+    else:
+        program, verdicts = _proved(request, program_path, seed, json_path)
+    verdict, found = joined(verdicts), None
+    if not verdict.proved and inputs and not program.entries:
+        with Working(f"looking for an input of {model.name}"), stdout_for_json(json_path):
+            found = witness.search(str(model), program, inputs)
     value = _summary(program, verdict, found, time.perf_counter() - started)
     if terminal.emit_json(json_path, value):
         click.echo(_text(model, program, verdict, found, inputs, value["seconds"]))
     return 0 if verdict.proved else MISMATCH
+
+
+def _proved(
+    request: Request, program_path: Path | None, seed: int | None, json_path: str | None
+) -> tuple[Program, dict[str, Verdict]]:
+    """The program of a model, and its proofs with the CPU steps that the compiler makes now."""
+    if program_path is None:
+        program = request.compile(request.given_shapes, json_path)
+    else:
+        program = tw.load(program_path)
+        if request.config is not None:
+            raise UsageError(f"{program_path} is compiled already: --config has no effect on it")
+    with Working(f"proving {request.model.name}", log=True), stdout_for_json(json_path):
+        return program, prove_all(_graphs(request, program), program, seed)
+
+
+def _rechecked(
+    request: Request, model: Path, program_path: Path | None, seed: int | None, json_path: str | None
+) -> tuple[Program, dict[str, Verdict]]:
+    """A program, and its proofs by its certificate."""
+    check_readable(model)
+    if not request.is_program:
+        raise UsageError(f"{request.model} is no compiled program: give one, and its model behind it")
+    unused = {
+        "--program": program_path, "--config": request.config, "--shape": request.shapes, "--entry": request.entries,
+        "--state": request.states,
+    }  # fmt: skip
+    for option, given in unused.items():
+        if given:
+            raise UsageError(f"a certificate is checked: {option} has no effect on it")
+    program = request.compiled
+    with Working(f"proving {request.model.name}", log=True), stdout_for_json(json_path):
+        return program, certificate.recheck(model, program, seed)
+
+
+def _graphs(request: Request, program: Program) -> dict[str, QuantisedGraph]:
+    from tilewright.prove import compiled  # the compiler, which a check of a certificate does not need
+
+    return compiled.quantised_graphs(request.source(), program.config, request.chosen.compiler, dict(request.entries))
+
+
+def certify(request: Request, program: Program) -> None:
+    """Proves a program that was compiled for a request, and gives it a certificate.
+
+    Raises:
+        UsageError: it is not proved.
+    """
+    graphs = _graphs(request, program)
+    verdicts = prove_all(graphs, program)
+    verdict = joined(verdicts)
+    if not verdict.proved:
+        raise UsageError(f"{request.model} on {program.config.name}: {verdict.reason}; `tilewright prove` says more")
+    program.certificate = certificate.certificate(request.model, program, graphs, verdicts)
 
 
 def _summary(program: Program, verdict: Verdict, found: witness.Witness | None, seconds: float) -> dict[str, Any]:
@@ -90,7 +138,7 @@ def _summary(program: Program, verdict: Verdict, found: witness.Witness | None, 
         "config": program.config.name,
         **asdict(verdict),
         "witness": None if found is None else asdict(found) | {"text": str(found)},
-        "trusted_until": compiled.LAST_TRUSTED,
+        "trusted_until": LAST_TRUSTED,
         "content": program.content_hash(),
         "seconds": seconds,
     }

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import click
 
+from tilewright import registry
 from tilewright.cli import arguments, fixed_values, memory_options, programs, terminal
+from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.compiler.errors import StagingError
 from tilewright.errors import UsageError
+from tilewright.isa.program import Program
+from tilewright.store import trust
 
 
 class PrintAfter(click.Option):
@@ -31,6 +35,7 @@ class PrintAfter(click.Option):
         "  tilewright compile model.onnx -o model.twp --config wide --board ulx3s_85f\n"
         "  tilewright compile model.onnx -o model.twp --value axes=1,2\n"
         "  tilewright compile model.onnx -o model.twp --effort 2 --for energy\n"
+        "  tilewright compile model.onnx -o model.twp --prove\n"
         "  tilewright compile model.onnx -o model.twp --print-after fuse_quantization\n"
     ),
 )
@@ -55,9 +60,10 @@ class PrintAfter(click.Option):
 @arguments.effort_option
 @arguments.objective_option
 @arguments.tuning_option("--tuning")
+@click.option("--prove", is_flag=True, help="Prove that the program is right for all inputs, and write that into it.")
 @arguments.json_option
 @arguments.gather(programs.Request, "request")
-def command(request: programs.Request, output: Path, json_path: str | None) -> None:
+def command(request: programs.Request, output: Path, prove: bool, json_path: str | None) -> None:
     """Compile MODEL, an ONNX or TFLite model, quantised or float, into a program file.
 
     The configuration is `base` unless another is given. Whatever the NPU does not run is compiled to native code for
@@ -70,6 +76,8 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
         raise UsageError(f"{request.model} is a compiled program, not a model")
     if request.clock_mhz is not None and request.options.host is None and request.board is None:
         raise UsageError("--clock says how fast the NPU is beside a host or a board's memory: give --host or --board")
+    if prove and (request.values or request.options.cpu_only):
+        raise UsageError("--prove is for programs of the NPU without fixed values: not with --value or --cpu-only")
     if request.entries and request.options.tuning not in (None, "off"):
         raise UsageError("--tuning is for programs without entry points, not with --entry")
     arguments.check_log(request.options.tuning)
@@ -77,6 +85,8 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
         program, _ = request.open(json_path)
     except StagingError as error:
         raise UsageError(f"{error}; `tilewright run` takes it in parts, --value fixes inputs that decide") from None
+    if prove:
+        certify(request, program, json_path)
     program.save(output)
     found = programs.totals(program)
     if terminal.emit_json(json_path, found | {"output": str(output), "notes": program.notes}):
@@ -86,4 +96,13 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
             f"{output}: {terminal.human(program.macs, 'MAC')}, {programs.on_the_npu(found)} "
             f"({program.config.name}), {len(found['cpu_ops'])} ops on the CPU, {found['instructions']} instructions, "
             f"{terminal.human(found['constant_bytes'], 'B')} constants; {program.compile_seconds:.2f} s"
+            + ("; proved for all inputs" if prove else "")
         )
+
+
+def certify(request: programs.Request, program: Program, json_path: str | None) -> None:
+    """Proves the program of a request, and gives it a certificate. Raises `UsageError` if it cannot be proved."""
+    with Working(f"proving {request.model.name}", log=True), stdout_for_json(json_path):
+        registry.service("certificate of a program")(request, program)
+    if program.signature:  # which is over all that the file says
+        trust.sign(program)

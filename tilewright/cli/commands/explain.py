@@ -129,13 +129,9 @@ def write_views(
     if onnx_path is None and explorer_path is None:
         return
     # the compiler, which a program that is kept need not wait for
-    from tilewright.api.build import ModelSource
     from tilewright.measure.graph_view import graph_view
 
-    o = request.options
-    states = arguments.states_of(request.states)
-    source = ModelSource(request.model, request.given_shapes, request.constants, o.staged, states, o.batch)
-    view = graph_view(found, source, o.compiler)
+    view = graph_view(found, request.source(), request.options.compiler)
     if onnx_path is not None:
         write_bytes(onnx_path, view.to_onnx().SerializeToString())
     if explorer_path is not None:

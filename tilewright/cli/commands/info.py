@@ -56,8 +56,34 @@ def describe(program: Program) -> dict[str, Any]:
         "off_npu": off_npu.as_json(off_npu.causes(program)),
         "content": program.content_hash(),
         "compiler": program.compiler,
+        "certificate": _certificate(program),
         "notes": program.notes,
     }
+
+
+def _certificate(program: Program) -> dict[str, Any] | None:
+    """The certificate without the nodes of the CPU steps."""
+    if program.certificate is None:
+        return None
+    found = asdict(program.certificate)
+    for proof in found["proofs"].values():
+        del proof["work"]
+    return found
+
+
+def proof_line(program: Program) -> str:
+    """One line about the certificate of a program, which has one."""
+    found = program.certificate
+    assert found is not None
+    if found.program != program.content_hash() or found.config != program.config.fingerprint:
+        return "proof: the certificate is of another program"
+    proofs = found.proofs.values()
+    opaque, conversions = sum(p.opaque for p in proofs), sum(p.conversions for p in proofs)
+    return (
+        f"proof: its certificate says that it is right for all inputs of the model {found.model[:12]}: "
+        f"{sum(p.elements for p in proofs):,} output elements, order of {sum(p.accesses for p in proofs):,} accesses; "
+        f"trusted: {opaque} nodes and {conversions} conversions on the CPU; `tilewright prove PROGRAM MODEL` checks it"
+    )
 
 
 def _objects(program: Program) -> set[str]:
@@ -106,6 +132,8 @@ def show(program: Program) -> None:
     )
     ops = Counter(op.split()[0] for op in found["cpu_ops"] if op)
     console.print(f"on the CPU: {', '.join(f'{n} {op}' for op, n in ops.most_common()) or 'nothing'}", markup=False)
+    if program.certificate is not None:
+        console.print(proof_line(program), markup=False)
     causes = off_npu.causes(program)
     if causes:
         left = Table(title="MACs that are not on the NPU", title_justify="left")

@@ -9,7 +9,8 @@ from rich import box
 from rich.table import Table
 
 from tilewright import registry
-from tilewright.api.build import ModelSource, builder
+from tilewright.api.build import builder
+from tilewright.api.source import ModelSource
 from tilewright.cli import arguments, memory_options, terminal
 from tilewright.cli.commands import tune_cpu
 from tilewright.compiler.options import CompileOptions

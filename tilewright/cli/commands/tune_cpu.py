@@ -8,7 +8,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from tilewright.api.build import ModelSource
+from tilewright.api.source import ModelSource
 from tilewright.cli import terminal
 from tilewright.compiler.cpu import Target, findings
 from tilewright.compiler.cpu.tune import tune

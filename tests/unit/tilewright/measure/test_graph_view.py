@@ -12,8 +12,8 @@ from onnx.helper import get_attribute_value
 
 import tilewright as tw
 from tests.common.quantized_chain import quantized_chain
-from tilewright.api.build import ModelSource
 from tilewright.api.options import ProgramOptions
+from tilewright.api.source import ModelSource
 from tilewright.cli import cli
 from tilewright.measure.demo import DIGITS
 from tilewright.measure.explain import Explanation

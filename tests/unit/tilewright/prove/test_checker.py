@@ -17,14 +17,15 @@ import tilewright as tw
 from tests.common.paths import ROOT
 from tests.reference.random_quantized import random_quantized_graph
 from tilewright.api.options import ProgramOptions
+from tilewright.api.source import ModelSource
 from tilewright.cli import cli
 from tilewright.isa.config import PRESETS
 from tilewright.isa.encoding import DecodeError, Op, decode, from_bytes, op, to_bytes
 from tilewright.isa.instructions import Memory, RowFunction
 from tilewright.isa.program import ARENA_REGION, NpuStep, Program
-from tilewright.prove.checker import prove
+from tilewright.prove.checker.compare import prove
+from tilewright.prove.checker.graph import QuantisedGraph
 from tilewright.prove.compiled import quantised_graph
-from tilewright.prove.graph import QuantisedGraph
 
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 SYNC = {1: "LOAD_SYNC", 2: "GEMM_SYNC", 3: "VECTOR_SYNC", 4: "STORE_SYNC"}
@@ -32,7 +33,9 @@ SYNC = {1: "LOAD_SYNC", 2: "GEMM_SYNC", 3: "VECTOR_SYNC", 4: "STORE_SYNC"}
 
 @functools.cache
 def both(model: Path, config: str) -> tuple[QuantisedGraph, Program]:
-    return quantised_graph(model, PRESETS[config], ProgramOptions().compiler), tw.compile_program(model, config)
+    return quantised_graph(ModelSource(model), PRESETS[config], ProgramOptions().compiler), tw.compile_program(
+        model, config
+    )
 
 
 @pytest.mark.parametrize("config", ["nano", "tiny", "small", "wide", "base", "large"])
@@ -56,7 +59,7 @@ def check_random_graphs(seeds: Sequence[int]) -> None:
     without, presets = 0, sorted(PRESETS)
     for seed in seeds:
         model, config = random_quantized_graph(seed).model, presets[seed % len(presets)]
-        graph = quantised_graph(model, PRESETS[config], ProgramOptions().compiler)
+        graph = quantised_graph(ModelSource(model), PRESETS[config], ProgramOptions().compiler)
         verdict = prove(graph, tw.compile_program(model, config, tuning="off", cache=False), seed)
         assert verdict.proved or "no rule for" in verdict.reason, (seed, config, verdict)
         without += not verdict.proved
@@ -108,7 +111,7 @@ FIELDS = {
 @pytest.mark.parametrize("what", ["Softmax", "norm"])
 def test_rows_are_proved_and_faults_in_them_are_not(what: str) -> None:
     model, config = (norm_model(), "base") if what == "norm" else (random_quantized_graph(1207).model, "double")
-    graph = quantised_graph(model, PRESETS[config], ProgramOptions().compiler)
+    graph = quantised_graph(ModelSource(model), PRESETS[config], ProgramOptions().compiler)
     program = tw.compile_program(model, config, tuning="off", cache=False)
     verdict = prove(graph, program, seed=1)
     assert verdict.proved, verdict
@@ -160,7 +163,7 @@ def product_model(first_zero: int, exchanged: bool) -> bytes:
 ])  # fmt: skip
 def test_biases_made_at_run_time_are_proved(config: str, first_zero: int, exchanged: bool) -> None:
     model = product_model(first_zero, exchanged)
-    graph = quantised_graph(model, PRESETS[config], ProgramOptions().compiler)
+    graph = quantised_graph(ModelSource(model), PRESETS[config], ProgramOptions().compiler)
     program = tw.compile_program(model, config, tuning="off", cache=False)
     verdict = prove(graph, program, seed=1)
     assert verdict.proved, verdict

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tilewright.isa import numerics
-from tilewright.prove.cells import CELL, VALUE
-from tilewright.prove.fields import FIELDS, PRIMES, as_integers, field_product, matrix_product, residues
-from tilewright.prove.names import Names
+from tilewright.prove.checker.cells import CELL, VALUE
+from tilewright.prove.checker.fields import FIELDS, PRIMES, as_integers, field_product, matrix_product, residues
+from tilewright.prove.checker.names import Names
 
 BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
 

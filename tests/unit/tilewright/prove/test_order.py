@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright.isa.encoding import Op, op
-from tilewright.prove.findings import Finding
-from tilewright.prove.order import Order
+from tilewright.prove.checker.findings import Finding
+from tilewright.prove.checker.order import Order
 
 Access = tuple[Op, tuple[str, str, int] | None]
 

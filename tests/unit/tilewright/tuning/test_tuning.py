@@ -16,7 +16,8 @@ import tilewright as tw
 from tests.common.paths import ROOT
 from tests.unit.compiler.npu.net import Net
 from tests.unit.compiler.npu.schedule.steps import step_of
-from tilewright.api.build import ModelSource, builder
+from tilewright.api.build import builder
+from tilewright.api.source import ModelSource
 from tilewright.cli import cli
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of, signature

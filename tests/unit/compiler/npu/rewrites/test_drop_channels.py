@@ -11,7 +11,7 @@ import pytest
 from tests.network.layer_cases.case import Case, lut, move
 from tests.reference import quantized_ops
 from tests.reference.pruned_networks import PrunedNetwork, extremes
-from tilewright.api.build import ModelSource
+from tilewright.api.source import ModelSource
 from tilewright.compiler.graph.graph import DroppedChannels, Graph, Quant
 from tilewright.compiler.graph.ops.elementwise import AddConstants
 from tilewright.compiler.npu.rewrites.channel_links import Channels

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tests.common import onnx_models
 from tests.reference.quantized_models import Model
-from tilewright.api.build import ModelSource
+from tilewright.api.source import ModelSource
 from tilewright.compiler.passes import run_passes
 from tilewright.isa.config import PRESETS
 from tilewright.isa.program import NpuStep

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.prove.fields import FIELDS, PRIMES, Array, as_integers, residues
+from tilewright.prove.checker.fields import FIELDS, PRIMES, Array, as_integers, residues
 
 VALUE, ROOT, TABLE = slice(0, FIELDS), slice(FIELDS, 2 * FIELDS), 2 * FIELDS
 CELL = TABLE + 1

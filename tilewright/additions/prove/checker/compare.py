@@ -11,13 +11,13 @@ import numpy as np
 from tilewright.isa.encoding import DecodeError, from_bytes
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import Buffer, CpuStep, NpuStep, Program, TensorInfo
-from tilewright.prove import elements, moves, norms, products  # noqa: F401  # they register the rules
-from tilewright.prove.cells import CELL, VALUE, words_of
-from tilewright.prove.findings import Finding, NoRule
-from tilewright.prove.graph import QuantisedGraph, Step, Value
-from tilewright.prove.machine import Machine
-from tilewright.prove.names import Names
-from tilewright.prove.rules import ROWS, Ranges, evaluate
+from tilewright.prove.checker import elements, moves, norms, products  # noqa: F401  # they register the rules
+from tilewright.prove.checker.cells import CELL, VALUE, words_of
+from tilewright.prove.checker.findings import Finding, NoRule
+from tilewright.prove.checker.graph import QuantisedGraph, Step, Value
+from tilewright.prove.checker.machine import Machine
+from tilewright.prove.checker.names import Names
+from tilewright.prove.checker.rules import ROWS, Ranges, evaluate
 
 Array = np.ndarray
 

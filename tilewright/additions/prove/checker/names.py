@@ -20,9 +20,9 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
-from tilewright.prove.cells import BYTES, CELL, ROOT, TABLE, VALUE, words_of
-from tilewright.prove.fields import FIELDS, PRIMES, Array, as_integers, residues
-from tilewright.prove.sums import Sums
+from tilewright.prove.checker.cells import BYTES, CELL, ROOT, TABLE, VALUE, words_of
+from tilewright.prove.checker.fields import FIELDS, PRIMES, Array, as_integers, residues
+from tilewright.prove.checker.sums import Sums
 
 #: The bytes in the order of their values, -128 to 127.
 _ORDER = np.roll(np.arange(256), 128)

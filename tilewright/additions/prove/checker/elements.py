@@ -8,11 +8,11 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
-from tilewright.prove.cells import CELL
-from tilewright.prove.fields import FIELDS, PRIMES, residues
-from tilewright.prove.findings import NoRule
-from tilewright.prove.graph import Value
-from tilewright.prove.rules import EIGHT_BIT, Array, Node, centred, planes, rule, unknown
+from tilewright.prove.checker.cells import CELL
+from tilewright.prove.checker.fields import FIELDS, PRIMES, residues
+from tilewright.prove.checker.findings import NoRule
+from tilewright.prove.checker.graph import Value
+from tilewright.prove.checker.rules import EIGHT_BIT, Array, Node, centred, planes, rule, unknown
 
 #: Values of a sum that are tried one by one where a mean has another scale in the program.
 _MOST_SUMS = 1 << 21
@@ -60,7 +60,7 @@ def add(node: Node) -> Array:
     a, b = _pairs(node)
     k = node["constants"]
     if k is not None:
-        return _two_bytes(node, (a * k.ma + b * k.mb + k.c) >> k.shift)
+        return _two_bytes(node, (a * k["ma"] + b * k["mb"] + k["c"]) >> k["shift"])
     low, high = (v + node.result.shift for v in node.limits())
     by = numerics.add_floats if node["floats"] else numerics.add_reference
     return _two_bytes(node, by(a, b, *_scales(node), low, high))

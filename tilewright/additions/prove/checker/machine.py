@@ -7,11 +7,11 @@ import numpy as np
 from tilewright.isa import numerics
 from tilewright.isa.encoding import DecodeError, Op, check
 from tilewright.isa.instructions import Source
-from tilewright.prove.cells import CELL, VALUE
-from tilewright.prove.fields import FIELDS, PRIMES, as_integers, field_product, matrix_product
-from tilewright.prove.findings import Finding, NoRule
-from tilewright.prove.memories import nest
-from tilewright.prove.rows import Rows
+from tilewright.prove.checker.cells import CELL, VALUE
+from tilewright.prove.checker.fields import FIELDS, PRIMES, as_integers, field_product, matrix_product
+from tilewright.prove.checker.findings import Finding, NoRule
+from tilewright.prove.checker.memories import nest
+from tilewright.prove.checker.rows import Rows
 
 Array = np.ndarray
 

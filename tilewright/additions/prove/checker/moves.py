@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.prove.cells import CELL, VALUE
-from tilewright.prove.fields import PRIMES
-from tilewright.prove.findings import NoRule
-from tilewright.prove.rules import Array, Node, rule, unknown
+from tilewright.prove.checker.cells import CELL, VALUE
+from tilewright.prove.checker.fields import PRIMES
+from tilewright.prove.checker.findings import NoRule
+from tilewright.prove.checker.rules import Array, Node, rule, unknown
 
 
 @rule("Relayout")

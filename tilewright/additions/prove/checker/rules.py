@@ -14,11 +14,11 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
-from tilewright.prove.cells import VALUE
-from tilewright.prove.fields import PRIMES, residues
-from tilewright.prove.findings import NoRule
-from tilewright.prove.graph import Step, Value
-from tilewright.prove.names import Names
+from tilewright.prove.checker.cells import VALUE
+from tilewright.prove.checker.fields import PRIMES, residues
+from tilewright.prove.checker.findings import NoRule
+from tilewright.prove.checker.graph import Step, Value
+from tilewright.prove.checker.names import Names
 
 Array = np.ndarray
 Rule = Callable[["Node"], Array | list[Array]]

@@ -12,10 +12,10 @@ import numpy as np
 from tilewright.isa import numerics
 from tilewright.isa.row_bits import BIAS_FRACTION, EPSILON_FRACTION
 from tilewright.isa.row_norm import FACTOR_SCALE, TRUNCATION
-from tilewright.prove import statistics
-from tilewright.prove.cells import BYTES, CELL
-from tilewright.prove.findings import NoRule
-from tilewright.prove.rules import Array, Node, rule
+from tilewright.prove.checker import statistics
+from tilewright.prove.checker.cells import BYTES, CELL
+from tilewright.prove.checker.findings import NoRule
+from tilewright.prove.checker.rules import Array, Node, rule
 
 #: Largest exponential of a row.
 _ONE = (1 << 24) - 1

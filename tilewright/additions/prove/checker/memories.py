@@ -11,11 +11,11 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op
 from tilewright.isa.instructions import Memory
 from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION
-from tilewright.prove.cells import CELL, ROOT, TABLE, VALUE
-from tilewright.prove.fields import PRIMES, as_integers
-from tilewright.prove.findings import Finding, NoRule
-from tilewright.prove.names import Names
-from tilewright.prove.order import Order
+from tilewright.prove.checker.cells import CELL, ROOT, TABLE, VALUE
+from tilewright.prove.checker.fields import PRIMES, as_integers
+from tilewright.prove.checker.findings import Finding, NoRule
+from tilewright.prove.checker.names import Names
+from tilewright.prove.checker.order import Order
 
 Array = np.ndarray
 

@@ -9,9 +9,9 @@ import hashlib
 
 import numpy as np
 
-from tilewright.prove.cells import VALUE
-from tilewright.prove.fields import PRIMES, Array
-from tilewright.prove.names import Names
+from tilewright.prove.checker.cells import VALUE
+from tilewright.prove.checker.fields import PRIMES, Array
+from tilewright.prove.checker.names import Names
 
 
 def _digest(*tables: Array) -> str:

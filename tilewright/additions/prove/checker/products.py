@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.isa import numerics
-from tilewright.prove.cells import CELL
-from tilewright.prove.fields import FIELDS, PRIMES, field_product, matrix_product
-from tilewright.prove.rules import Array, Node, centred, planes, rule
+from tilewright.prove.checker.cells import CELL
+from tilewright.prove.checker.fields import FIELDS, PRIMES, field_product, matrix_product
+from tilewright.prove.checker.rules import Array, Node, centred, planes, rule
 
 
 def _weights(node: Node, axis: int) -> tuple[Array, Array]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.isa import numerics
-from tilewright.prove.cells import Cells, Facts, words_of
-from tilewright.prove.fields import FIELDS, PRIMES, Array, as_integers
+from tilewright.prove.checker.cells import Cells, Facts, words_of
+from tilewright.prove.checker.fields import FIELDS, PRIMES, Array, as_integers
 
 #: Values of a sum that are tried one by one.
 _MOST_SUMS = 1 << 23

@@ -8,11 +8,11 @@ from tilewright.isa.config import WIDE_TABLE
 from tilewright.isa.encoding import Op
 from tilewright.isa.instructions import ROW_WRITES, RowFunction
 from tilewright.isa.row_bits import EPSILON_FRACTION
-from tilewright.prove import statistics
-from tilewright.prove.cells import CELL
-from tilewright.prove.fields import Array
-from tilewright.prove.findings import Finding, NoRule
-from tilewright.prove.memories import Memories, nest
+from tilewright.prove.checker import statistics
+from tilewright.prove.checker.cells import CELL
+from tilewright.prove.checker.fields import Array
+from tilewright.prove.checker.findings import Finding, NoRule
+from tilewright.prove.checker.memories import Memories, nest
 
 
 class Rows(Memories):

@@ -1,0 +1,134 @@
+"""Certificates: what was proved of a program, in its file, with what a check of it needs of the compiler.
+
+A check imports the model and runs the trusted passes, takes the nodes of the CPU steps from the certificate, and proves
+the program again. A contract of import-linter holds it to that: it runs nothing of the compiler behind the front end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tilewright.api.source import ModelSource
+from tilewright.common import store
+from tilewright.errors import UsageError
+from tilewright.isa.program import Certificate, Program, ProgramError, Proof
+from tilewright.prove import plain_text
+from tilewright.prove.checker.compare import Verdict
+from tilewright.prove.checker.graph import QuantisedGraph, Step, Value
+from tilewright.prove.entries import prove_all
+from tilewright.prove.imported import LAST_TRUSTED, plain_graph, trusted_graph
+
+
+def certificate(
+    model: Path, program: Program, graphs: Mapping[str, QuantisedGraph], verdicts: Mapping[str, Verdict]
+) -> Certificate:
+    """The certificate of a program that was proved.
+
+    Args:
+        graphs, verdicts: by the name of the entry point.
+    """
+    proofs = {
+        name: Proof(
+            verdict.elements, verdict.instructions, verdict.accesses, verdict.conversions, len(verdict.opaque),
+            dict(verdict.assumed), verdict.seed, _work(graphs[name]),
+        )
+        for name, verdict in verdicts.items()
+    }  # fmt: skip
+    return Certificate(
+        _digest(model), program.config.fingerprint, program.content_hash(), checker_digest(), LAST_TRUSTED, proofs
+    )
+
+
+def checker_digest() -> str:
+    """Names the sources of the checker and of the semantics that it evaluates."""
+    return store.sources_digest("additions/prove/checker/*", "isa/*")
+
+
+def recheck(model: Path, program: Program, seed: int | None = None) -> dict[str, Verdict]:
+    """Proves a program again by its certificate, without the compiler behind the front end.
+
+    Raises:
+        UsageError: it has no certificate, or one of another model, program or front end.
+        ProgramError: the certificate is damaged.
+        CompileError: the model cannot be imported.
+    """
+    found = program.certificate
+    if found is None:
+        raise UsageError(f"{program.name} has no certificate: compile it with --prove, or give `prove` the model and "
+                         "--program")  # fmt: skip
+    expected = {
+        "model": _digest(model), "config": program.config.fingerprint, "program": program.content_hash(),
+        "trusted_until": LAST_TRUSTED,
+    }  # fmt: skip
+    called = {"model": f"another model than {model}", "config": "another configuration", "program": "another program"}
+    for name, value in expected.items():
+        if getattr(found, name) != value:
+            raise UsageError(
+                f"the certificate of {program.name} is of {called.get(name, 'another front end: compile again')}"
+            )
+    if set(found.proofs) != ({entry.name for entry in program.entries} or {""}):
+        raise ProgramError(f"the certificate of {program.name} has proofs of other entry points than the program")
+    graphs = {name: _graph(model, program.entry(name or None), proof) for name, proof in found.proofs.items()}
+    try:
+        verdicts = prove_all(graphs, program, seed)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ProgramError(f"the certificate of {program.name} is damaged: its nodes cannot be evaluated "
+                           f"({type(error).__name__}: {error})") from None  # fmt: skip
+    for name, verdict in verdicts.items():
+        said = found.proofs[name]
+        if verdict.proved and (said.elements, said.opaque) != (verdict.elements, len(verdict.opaque)):
+            raise ProgramError(
+                f"the certificate of {program.name} claims {said.elements} output elements and {said.opaque} unknown "
+                f"functions, the proof has {verdict.elements} and {len(verdict.opaque)}"
+            )
+    return verdicts
+
+
+def _digest(model: Path) -> str:
+    return hashlib.sha256(store.read(model)).hexdigest()
+
+
+def _graph(model: Path, program: Program, proof: Proof) -> QuantisedGraph:
+    """The graph that a program is to compute, and the nodes of its CPU steps."""
+    begin = [state.begin for state in program.states]
+    shapes = {t.name: tuple(t.shape) for t in (*program.inputs, *begin)}
+    states = {state.begin.name: state.end.name for state in program.states}
+    graph = plain_graph(trusted_graph(ModelSource(model, shapes, states=states or None)))
+    steps, values = _read_work(proof.work, program.name)
+    known = values | dict(graph.values)
+    for step in (step for nodes in steps.values() for step in nodes):
+        missing = [name for name in (*step.inputs, *step.outputs) if name and name not in known]
+        if missing:
+            raise ProgramError(f"the certificate of {program.name} is damaged: {step.name} has {missing[0]!r}, which "
+                               "neither it nor the model has")  # fmt: skip
+    return replace(graph, values=known, work=steps)
+
+
+def _work(graph: QuantisedGraph) -> str:
+    """The nodes of the CPU steps as text, with the tensors of them that the graph does not have."""
+    own = {name for step in graph.steps for name in (*step.inputs, *step.outputs)} | {*graph.inputs, *graph.outputs}
+    steps = [
+        (number, [(s.op, s.name, s.inputs, s.outputs, dict(s.attributes)) for s in nodes])
+        for number, nodes in graph.work.items()
+    ]
+    used = {name for nodes in graph.work.values() for s in nodes for name in (*s.inputs, *s.outputs)} - own - {""}
+    values = [(n, *_parts(graph.values[n])) for n in sorted(used)]
+    return plain_text.write((steps, values))
+
+
+def _parts(value: Value) -> tuple[object, ...]:
+    return value.shape, value.dtype.name, value.data, value.scale, value.zero_point, value.axis
+
+
+def _read_work(text: str, where: str) -> tuple[dict[int, tuple[Step, ...]], dict[str, Value]]:
+    try:
+        steps, values = plain_text.read(text)
+        return (
+            {number: tuple(Step(*parts) for parts in nodes) for number, nodes in steps},
+            {name: Value(shape, plain_text.dtype(kind), *rest) for name, shape, kind, *rest in values},
+        )
+    except (TypeError, ValueError) as error:
+        raise ProgramError(f"the certificate of {where} is damaged: {error}") from None

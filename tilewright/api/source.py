@@ -1,0 +1,76 @@
+"""`ModelSource`: a model as the importers read it, without the compiler behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.graph.states import declare_states, paired_by_name
+from tilewright.errors import UsageError
+from tilewright.store.files import is_tflite
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model to compile, with what fixes its shapes.
+
+    Attributes:
+        model: ONNX or TFLite file, its bytes, or an ONNX ModelProto (left unchanged).
+        shapes: shape per input, needed where the model leaves dimensions open.
+        constants: values of inputs to fix now, by name.
+        staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
+        states: of an ONNX model, the outputs that set inputs for the next run, by input; "auto" for inputs called
+            past... with outputs called present....
+        batch: size of batches that an ONNX model and `shapes` leave open, with a note in the program; None to refuse
+            them.
+    """
+
+    model: str | Path | bytes | onnx.ModelProto
+    shapes: Mapping[str, Sequence[int]] | None = None
+    constants: Mapping[str, Any] | None = None
+    staged: bool = False
+    states: Mapping[str, str] | str | None = None
+    batch: int | None = 1
+
+    def graph(self) -> Graph:
+        """The model as a graph of its own, called as its file if it comes from one.
+
+        Raises:
+            CompileError: the model is damaged, or its shapes are not known.
+        """
+        shapes = dict(self.shapes) if self.shapes else None
+        if is_tflite(self.model):
+            if self.constants:
+                raise UsageError("values of inputs can be fixed in ONNX models only")
+            if self.states:
+                raise UsageError("states are named for ONNX models only: a TFLite model has variables")
+            # each importer is imported with the package of its format
+            from tilewright.compiler.importer.tflite import import_tflite
+
+            graph = import_tflite(self.model, shapes)
+        else:
+            from tilewright.compiler.importer.onnx import import_onnx
+
+            graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged, self.batch)
+            if self.states:
+                declare_states(graph, self._pairs(graph))
+        if isinstance(self.model, str | Path):
+            graph.name = Path(self.model).stem
+        return graph
+
+    def _pairs(self, graph: Graph) -> Mapping[str, str]:
+        """The output that sets each state, by the name of the input. Raises `UsageError` where none is found."""
+        if not isinstance(self.states, str):
+            return self.states or {}
+        found = paired_by_name(graph.inputs, graph.outputs) if self.states == "auto" else {}
+        if not found:
+            raise UsageError(
+                f"no input is called past... with an output called present... (inputs: {', '.join(graph.inputs)}); "
+                "name the states as INPUT=OUTPUT"
+            )
+        return found
