@@ -150,8 +150,9 @@ signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machin
 netlist: $(STAMP) ## digits on the netlist of a bitstream, cell by cell, against the RTL and the simulators
 	$(BIN)/python -m verification.netlists
 
-prove: $(STAMP) ## proofs that compiled programs of small networks are right for all inputs
+prove: $(STAMP) ## proofs that compiled programs of networks are right for all inputs, and that faults are rejected
 	$(BIN)/python -m verification.proved_networks
+	$(BIN)/python -m verification.program_faults
 
 formal: $(STAMP) ## all proofs about the RTL, and that each finds a fault
 	$(BIN)/python -m verification.formal

@@ -20,15 +20,16 @@ from tilewright.api.options import ProgramOptions
 from tilewright.api.source import ModelSource
 from tilewright.cli import cli
 from tilewright.isa.config import PRESETS
-from tilewright.isa.encoding import DecodeError, Op, decode, from_bytes, op, to_bytes
+from tilewright.isa.encoding import Op, from_bytes, to_bytes
 from tilewright.isa.instructions import Memory, RowFunction
-from tilewright.isa.program import ARENA_REGION, NpuStep, Program
+from tilewright.isa.program import ARENA_REGION, Program
 from tilewright.prove.checker.compare import prove
 from tilewright.prove.checker.graph import QuantisedGraph
 from tilewright.prove.compiled import quantised_graph
+from verification.program_faults.faults import KINDS, fault
+from verification.program_faults.judge import Subject, judge, shown, subject
 
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
-SYNC = {1: "LOAD_SYNC", 2: "GEMM_SYNC", 3: "VECTOR_SYNC", 4: "STORE_SYNC"}
 
 
 @functools.cache
@@ -174,9 +175,8 @@ def test_biases_made_at_run_time_are_proved(config: str, first_zero: int, exchan
     wrong = Op(ops[made].instruction, ops[made].values | {"offset": ops[made]["offset"] + 8})
     changed = replace(program, instructions=to_bytes([*ops[:made], wrong, *ops[made + 1 :]]))
     assert not prove(graph, changed, seed=1).proved
-    inputs = [tw.random_inputs(program, i) for i in range(4)]
-    device, rejected = tw.Device("functional", program.config), 0
-    wanted = [device.run(program, given) for given in inputs]
+    case, rejected = subject("product", model, config, 4), 0
+    assert isinstance(case, Subject), case
     for at in loads[: loads.index(made)]:  # other biases of the quotients
         data = bytearray(program.constants)
         if ops[at]["region"] != ARENA_REGION:
@@ -184,89 +184,34 @@ def test_biases_made_at_run_time_are_proved(config: str, first_zero: int, exchan
             changed = replace(program, constants=bytes(data))
             proved = prove(graph, changed, seed=1).proved
             rejected += not proved
-            assert not proved or not shows(changed, inputs, wanted), at
+            assert not proved or not shown(case, changed), at
     assert rejected > 2
 
 
-def fault(random: Random, program: Program) -> tuple[str, Program] | None:
-    """A kind of fault and a program with one, None if the place that was chosen has none of it."""
-    ops = from_bytes(program.instructions)
-    places = [i for s in program.steps if isinstance(s, NpuStep) for i in range(s.first, s.first + s.count - 1)]
-    kind, at = random.choice(("field", "bit", "drop", "swap", "wait", "signal", "constant")), random.choice(places)
-    chosen = ops[at]
-    if kind == "constant":
-        data = bytearray(program.constants)
-        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
-        return kind, replace(program, constants=bytes(data))
-    if kind == "field":
-        if not chosen.instruction.fields:
-            return None
-        field = random.choice(chosen.instruction.fields)
-        low, high = field.limits(program.config)
-        step = random.choice((-16, -2, -1, 1, 2, 16, random.randint(-1000, 1000)))
-        ops[at] = Op(chosen.instruction, chosen.values | {field.name: max(low, min(high, chosen[field.name] + step))})
-    elif kind == "bit":
-        try:
-            ops[at] = decode(chosen.encode() ^ 1 << random.randrange(128))
-        except DecodeError:
-            return None
-    elif kind == "drop":
-        own = {k: v for k, v in chosen.values.items() if k in ("wait0", "wait1", "signal0", "signal1")}
-        ops[at] = op(SYNC[int(chosen.instruction.engine)], **own)
-    elif kind == "swap":
-        if at + 1 not in places:
-            return None
-        ops[at], ops[at + 1] = ops[at + 1], ops[at]
-    else:
-        fields = [name for name in (f"{kind}0", f"{kind}1") if chosen[name]]
-        if not fields:
-            return None
-        ops[at] = Op(chosen.instruction, chosen.values | {random.choice(fields): 0})
-    changed = to_bytes(ops)
-    return None if changed == program.instructions else (kind, replace(program, instructions=changed))
-
-
-def shows(program: Program, inputs: list[dict[str, np.ndarray]], wanted: list[dict[str, np.ndarray]]) -> bool:
-    """True if an output is another one, or the machine stops, for one of the inputs."""
-    device = tw.Device("functional", program.config)
-    for given, right in zip(inputs, wanted, strict=True):
-        try:
-            found = device.run(program, given)
-        except tw.TilewrightError:
-            return True
-        if any((found[name] != value).any() for name, value in right.items()):
-            return True
-    return False
-
-
-def check_faults(config: str, count: int, seed: int) -> Counter[tuple[str, bool]]:
-    """Puts faults into the program of the digits; returns how many of each kind were proved or rejected."""
-    graph, program = both(DIGITS, config)
-    inputs = [tw.random_inputs(program, i) for i in range(4)]
-    device = tw.Device("functional", program.config)
-    wanted = [device.run(program, given) for given in inputs]
-    random, found = Random(seed), Counter[tuple[str, bool]]()
+def check_faults(config: str, count: int, seed: int) -> Counter[tuple[str, str]]:
+    """Puts faults into the program of the digits; returns how many of each kind have which fate."""
+    case, random, found = subject("digits", DIGITS, config, 3), Random(seed), Counter[tuple[str, str]]()
+    assert isinstance(case, Subject), case
     while found.total() < count:
-        made = fault(random, program)
-        if made is None:
-            continue
-        kind, wrong = made
-        proved = prove(graph, wrong, seed=found.total()).proved
-        found[kind, proved] += 1
-        assert not proved or not shows(wrong, inputs, wanted), (kind, seed, found)
+        kind = random.choice(KINDS)
+        made = fault(random, case.program, kind)
+        if made is not None:
+            judged = judge(case, kind, *made, seed=found.total())
+            found[kind, judged.found] += 1
+            assert judged.found != "missed", judged
     return found
 
 
 def test_faults_are_rejected() -> None:
     found = check_faults("base", 60, 1)
-    assert sum(n for (_, proved), n in found.items() if not proved) > 30
+    assert sum(n for (_, fate), n in found.items() if fate in ("shown", "order")) > 30
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", ["nano", "tiny", "wide"])
 def test_more_faults_are_rejected(config: str) -> None:
     found = check_faults(config, 150, 2)
-    assert {kind for kind, _ in found} == {"field", "bit", "drop", "swap", "wait", "signal", "constant"}
+    assert {kind for kind, _ in found} == set(KINDS)
 
 
 def test_a_wrong_weight_is_shown_by_an_input(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""The campaign of faults in compiled programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from verification.program_faults import __main__ as command
+from verification.program_faults import judge as judging
+from verification.program_faults.faults import KINDS, fault
+from verification.program_faults.judge import Subject, random_subject
+
+
+@pytest.fixture(scope="module")
+def case() -> Subject:
+    found = random_subject(1033, 2)
+    assert isinstance(found, Subject), found
+    return found
+
+
+def test_every_kind_of_fault_is_one_change(case: Subject) -> None:
+    for kind in KINDS:
+        made = [fault(Random(seed), case.program, kind) for seed in range(30)]
+        assert any(made), kind
+        for said, wrong in filter(None, made):
+            assert said
+            assert (wrong.instructions != case.program.instructions) != (wrong.constants != case.program.constants)
+            assert len(wrong.instructions) == len(case.program.instructions)
+
+
+def test_a_blind_prover_misses_faults(case: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = bytes(b ^ 64 for b in case.program.constants)
+    wrong = replace(case.program, constants=constants)
+    assert judging.judge(case, "constant", "all", wrong, 1).found == "shown"
+    assert judging.judge(case, "constant", "none", case.program, 1).found == "same"
+    right = judging.prove(case.graph, case.program, 1)
+    monkeypatch.setattr(judging, "prove", lambda *_: right)
+    assert judging.judge(case, "constant", "all", wrong, 1).found == "missed"
+
+
+@pytest.mark.medium
+def test_the_command_finds_none_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "MACHINES", ("tiny",))
+    arguments = ["--count", "10", "--graphs", "1", "--inputs", "2"]
+    assert command.main([*arguments, "--json", str(tmp_path / "found.json")]) == 0
+    figures = json.loads((tmp_path / "found.json").read_text())
+    assert figures["counts"]["shown"] + figures["counts"]["order"] == 10
+    assert "0 missed" in capsys.readouterr().out
+    assert command.main([*arguments, "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["faults"] == figures["faults"]
