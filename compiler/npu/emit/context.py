@@ -289,19 +289,31 @@ class Context:
             return there
         rows = self._pools[pool].take(box.vectors)
         tile = ActTile(rows.start, box.lines * box.columns, box.columns, 1, rows)
+        self.load_box(view, box, tile, fill)
+        return tile
+
+    def load_box(self, view: View, box: Box, tile: ActTile, fill: int = 0) -> None:
+        """Writes the load of a box of a tensor from external memory into a tile, whose columns are neighbours.
+
+        Args:
+            fill: value of padding, which is outside the tensor.
+        """
         ys, ye = min(max(box.y0, 0), view.h), max(min(box.y1, view.h), 0)
         xs, xe = min(max(box.x0, 0), view.w), max(min(box.x1, view.w), 0)
         if ye <= ys or xe <= xs:
-            self.emitter.fill(rows.start, [], box.vectors, fill)
-            return tile
+            if tile.line == box.columns and tile.plane == box.lines * box.columns:
+                self.emitter.fill(tile.base, [], box.vectors, fill)
+            else:
+                dims = [(box.lines, tile.line), (box.blocks, tile.plane)]
+                self.emitter.fill(tile.base, dims, box.columns, fill)
+            return
         top, bottom = ys - box.y0, box.y1 - ye
         left, right = xs - box.x0, box.x1 - xe
         self.emitter.load(
-            self.place(view, box.n, box.block, ys, xs), Memory.ACT, rows.start, xe - xs,
+            self.place(view, box.n, box.block, ys, xs), Memory.ACT, tile.base, xe - xs,
             y=(ye - ys, tile.line, view.sh), z=(box.blocks, tile.plane, view.sc), pad=(left, right, top, bottom),
             fill=fill,
         )  # fmt: skip
-        return tile
 
     def read_broadcast(self, view: View, box: Box) -> ActTile:
         """Returns a box of an operand in ACT whose axes of size 1 are repeated along the box, with a stride of 0."""
@@ -334,14 +346,18 @@ class Context:
     def finish_tile(self, view: View, box: Box, tile: ActTile) -> None:
         """Stores an output tile unless its tensor stays in ACT, and frees its rows."""
         if not self.on_chip(view):
-            self.emitter.store(
-                self.place(view, box.n, box.block, box.y0, box.x0), tile.base, box.columns,
-                y=(box.lines, tile.line, view.sh), z=(box.blocks, tile.plane, view.sc),
-            )  # fmt: skip
+            self.store_box(view, box, tile)
         if self.sums is not None and self.sums.view.buffer == view.buffer:
             self.sums.add(box, tile)
         else:
             self.release(tile)
+
+    def store_box(self, view: View, box: Box, tile: ActTile) -> None:
+        """Writes the store of a tile, whose columns are neighbours, into a box of a tensor in external memory."""
+        self.emitter.store(
+            self.place(view, box.n, box.block, box.y0, box.x0), tile.base, box.columns,
+            y=(box.lines, tile.line, view.sh), z=(box.blocks, tile.plane, view.sc),
+        )  # fmt: skip
 
     def room(self, rows: int, pool: str) -> Allocation:
         """Takes rows of a layer's pool for intermediate values; the caller frees them."""

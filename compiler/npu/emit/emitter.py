@@ -64,6 +64,11 @@ class Emitter:
         return np.concatenate([*self._parts, _as_array(self._tape)])
 
     @property
+    def numbers(self) -> int:
+        """The length of the tile program of this step so far."""
+        return sum(map(len, self._parts)) + len(self._tape)
+
+    @property
     def length(self) -> int:
         """The number of instructions of all complete steps."""
         return len(self.image) // INSTRUCTION_BYTES

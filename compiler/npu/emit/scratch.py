@@ -91,6 +91,10 @@ class Ring:
                 self.uses.append(Use(key, count, align))
         return start
 
+    def seek(self, row: int) -> None:
+        """Makes the next allocation begin at `row` or behind it, or at 0 where the rest is too small."""
+        self._next = row
+
     def reserve(self, count: int) -> int:
         """Excludes the last `count` rows from allocation until `give_back`; returns the first of them.
 

@@ -47,7 +47,7 @@ def emit_accumulators(
     table = context.load_table(post.lut)
     b = add if add is not None else NO_TILE
     constants = post.add.constants if post.add is not None else None
-    for block, row, loops in _nests(acc_strides, counts, out, out_steps, b, slices):
+    for block, row, loops in accumulator_nests(acc_strides, counts, out, out_steps, b, slices):
         context.emitter.vector(
             Source.ACC, acc + row, out.base + block * out.plane, loops, b=b.base + block * b.plane, prm=prm + block,
             add=add is not None, lut=table, rounding=post.rounding, post=post.fields, constants=constants,
@@ -73,14 +73,14 @@ def emit_wide(
         outs: tiles of the output's bytes. Other arguments are those of `emit_accumulators`.
     """
     for byte, out in zip(BYTE_ORDER, outs, strict=True):
-        for block, row, loops in _nests(acc_strides, counts, out, (1, 1), NO_TILE, slices):
+        for block, row, loops in accumulator_nests(acc_strides, counts, out, (1, 1), NO_TILE, slices):
             context.emitter.vector_wide(
                 byte, acc + row, out.base + block * out.plane, loops, prm=prm + block,
                 reduce=[(len(outs), byte_stride, 0, 0, 0)], low=post.low, high=post.high,
             )  # fmt: skip
 
 
-def _nests(
+def accumulator_nests(
     acc_strides: tuple[int, int, int],
     counts: tuple[int, int, int],
     out: ActTile,

@@ -157,9 +157,9 @@ class DepthwiseLayer(Layer):
             if self.output.bytes * _acc_rows(config, lines * columns, 1) > acc_rows:
                 continue
             box = Box(0, 0, 1, 0, lines, 0, columns)
-            passes, pushes = self._passes(config, box, shared=False)
+            passes, pushes = self.passes(config, box, shared=False)
             ways = [(lines, columns, False, len(passes), pushes, 0)]
-            passes, pushes = self._passes(config, box, shared=True)
+            passes, pushes = self.passes(config, box, shared=True)
             if any(p.shared for p in passes):
                 missing = sum(len(self._missing(p)) for p in passes)
                 ways.append((lines, columns, True, len(passes), pushes, missing))
@@ -210,7 +210,7 @@ class DepthwiseLayer(Layer):
         acc_rows = _acc_rows(config, pixels, box.blocks)
         acc = context.accumulators.take(len(parts) * acc_rows)
         for number, tile in enumerate(tiles):
-            self._push(context, box, tile, acc + number * acc_rows, shared)
+            self.push(context, box, tile, acc + number * acc_rows, shared)
         prm = self._load_params(context, box)
         first, byte_stride = (n * config.block_out // config.block_in for n in (acc, acc_rows))
         strides, counts = (1, columns, pixels), (columns, box.lines, box.blocks)
@@ -224,18 +224,18 @@ class DepthwiseLayer(Layer):
         for part, out in zip(parts, outs, strict=True):
             context.finish_tile(self.output, part, out)
 
-    def _passes(self, config: NpuConfig, out: Box, shared: bool) -> tuple[tuple[WindowPass, ...], int]:
+    def passes(self, config: NpuConfig, out: Box, shared: bool) -> tuple[tuple[WindowPass, ...], int]:
         """Returns the passes for a box of the output, and their pushes per channel block."""
         x, box, pads = self.inputs[0], self.window.box(out), NO_PADS
         if shared and self.rest is None:  # else there is one instruction for each block: each would miss some padding
             pads = Pads(max(0, -box.y0), max(0, box.y1 - x.h)), Pads(max(0, -box.x0), max(0, box.x1 - x.w))
         return plan_passes(Slots.of(config), self.window, (out.lines, out.columns), pads)
 
-    def _push(self, context: Context, box: Box, tile: ActTile, acc: int, shared: bool) -> None:
+    def push(self, context: Context, box: Box, tile: ActTile, acc: int, shared: bool) -> None:
         """Emits the pushes of a tile, whose sums begin at row `acc` of ACC."""
         config = context.config
         acc_dw = acc * config.block_out // config.dw_lanes
-        passes, _ = self._passes(config, box, shared)
+        passes, _ = self.passes(config, box, shared)
         for number, p in enumerate(passes):
             again = self._again(box, p)
             outputs = (box.lines, box.columns)[p.axis]

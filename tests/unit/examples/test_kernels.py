@@ -1,0 +1,132 @@
+"""The gallery of kernels: equal to their references on several machines, and about as fast as the compiler."""
+
+import importlib.util
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tilewright as tw
+from tests.common.onnx_models import model_of
+from tests.common.paths import ROOT
+from tilewright import kernel as tk
+from tilewright.runtime.cost import program_cycles
+
+GALLERY = ROOT / "examples" / "kernels"
+random = np.random.default_rng(11)
+
+
+def load(name: str) -> ModuleType:
+    """A file of the gallery."""
+    spec = importlib.util.spec_from_file_location(f"gallery_{name}", GALLERY / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def kernel_of(name: str) -> tk.Kernel:
+    """The kernel of a file of the gallery."""
+    (found,) = [value for value in vars(load(name)).values() if isinstance(value, tk.Kernel)]
+    return found
+
+
+def values(*shape: int) -> np.ndarray:
+    """Random int8."""
+    return random.integers(-128, 128, shape, np.int8)
+
+
+def biases(channels: int) -> np.ndarray:
+    """Random biases."""
+    return random.integers(-5000, 5000, channels, np.int32)
+
+
+#: Shapes and constants of a small case, by the file of the kernel.
+CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "matrix_product": ((70, 40), {"w": values(72, 40), "bias": biases(72), "rows": 24, "outputs": 2}),
+    "convolution_3x3": (
+        (1, 20, 13, 10), {"w": values(40, 20, 3, 3), "bias": biases(40), "zero_point": 5, "rows": 4, "outputs": 2},
+    ),
+    "depthwise_5x5": ((1, 40, 14, 15), {"w": values(40, 5, 5), "bias": biases(40), "zero_point": -3, "rows": 4}),
+    "residual_add": ((1, 24, 9, 7), {"w": values(24, 24), "bias": biases(24), "rows": 4}),
+    "fused_mlp": (
+        (40, 24),
+        {"up": values(64, 24), "down": values(24, 64), "table": np.arange(-128, 128) // 2, "rows": 16, "hidden": 2},
+    ),
+    "max_pooling": ((1, 24, 9, 8), {"rows": 2}),
+}  # fmt: skip
+
+
+def test_all_kernels_have_a_case() -> None:
+    assert {path.stem for path in GALLERY.glob("*.py")} == CASES.keys()
+
+
+@pytest.mark.parametrize("path", sorted(GALLERY.glob("*.py")), ids=lambda path: path.stem)
+def test_kernels_are_short(path: Any) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 40
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("config", ["base", "small", "tiny", "large", "wide", "nano"])
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_equal_their_references(name: str, config: str) -> None:
+    shape, constants = CASES[name]
+    kernel_of(name).check(shape, config=config, **constants, runs=1)
+
+
+@pytest.mark.cosim
+@pytest.mark.parametrize("name", ["fused_mlp", "depthwise_5x5"])
+def test_kernels_on_the_rtl(name: str) -> None:
+    shape, constants = CASES[name]
+    built = kernel_of(name).check(shape, config="tiny", **constants, runs=1, devices=("rtl",))
+    assert built.counters is not None and built.counters.cycles == built.cycles
+
+
+def one_layer(op: str, shape: tuple[int, ...], weights: np.ndarray | None = None, **attributes: Any) -> onnx.ModelProto:
+    """A model of one quantised node."""
+    constants: dict[str, Any] = {"s": np.float32(0.0625), "z": np.int8(0), "ws": np.float32(0.0078125)}
+    nodes, inputs = [helper.make_node("DequantizeLinear", ["q", "s", "z"], ["x"])], ["x"]
+    if weights is not None:
+        constants["w"] = weights
+        nodes.append(helper.make_node("DequantizeLinear", ["w", "ws", "z"], ["wd"]))
+        inputs.append("wd")
+    nodes.append(helper.make_node(op, inputs, ["y"], **attributes))
+    nodes.append(helper.make_node("QuantizeLinear", ["y", "s", "z"], ["qy"]))
+    return model_of(nodes, {"q": (TensorProto.INT8, list(shape))}, {"qy": (TensorProto.INT8, None)}, constants)
+
+
+W, C, D = values(256, 256), values(64, 64, 3, 3), values(64, 5, 5)
+PLANES = (1, 64, 28, 28)
+#: Shape, constants, sizes to choose from on each machine, and the model of the compiler, by the file of the kernel.
+RACES: dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, list[int]], Callable[[], onnx.ModelProto]]] = {
+    "matrix_product": (
+        (256, 256), {"w": W}, {"rows": [32], "outputs": [1, 2]}, lambda: one_layer("MatMul", (256, 256), W.T.copy())
+    ),
+    "convolution_3x3": (
+        PLANES, {"w": C}, {"rows": [1, 2, 4], "outputs": [1]},
+        lambda: one_layer("Conv", PLANES, C, pads=[1, 1, 1, 1]),
+    ),
+    "depthwise_5x5": (
+        PLANES, {"w": D}, {"rows": [2, 7, 14]},
+        lambda: one_layer("Conv", PLANES, D[:, None], pads=[2] * 4, strides=[2, 2], group=64),
+    ),
+    "max_pooling": (
+        PLANES, {}, {"rows": [2, 4]},
+        lambda: one_layer("MaxPool", PLANES, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["base", "small", "tiny"])
+@pytest.mark.parametrize("name", RACES)
+def test_kernels_are_about_as_fast_as_the_compiler(name: str, config: str) -> None:
+    shape, constants, sizes, model = RACES[name]
+    compiled = program_cycles(tw.compile_program(model(), config, cache=False, tuning="off"))
+    choices: dict[str, Any] = {size: tk.Choices(*values) for size, values in sizes.items()}
+    built, _ = kernel_of(name).tune(shape, config=config, **constants, **choices)
+    assert compiled >= 0.98 * built.cycles

@@ -1,0 +1,38 @@
+"""Kernels by hand: functions over tensors in DRAM and tiles on the chip, for the exact machine.
+
+>>> from tilewright import kernel as tk
+>>> @tk.kernel
+... def relu(k, x, *, rows=8):
+...     y = k.tensor(x.shape)
+...     table = k.table([max(0, v) for v in range(-128, 128)])
+...     for part in tk.chunks(x.rows, rows):
+...         k.apply(k.load(x.at(rows=part)), table, into=y.at(rows=part))
+...     return y
+
+The guide is `docs/guide/kernels.md`; `Chip` has the operations.
+"""
+
+from tilewright.kernel.chip import Chip
+from tilewright.kernel.constants import Addend, Params, Table, Weights, WindowWeights
+from tilewright.kernel.errors import KernelError
+from tilewright.kernel.kernel import Built, Choices, Kernel, chunks, kernel
+from tilewright.kernel.places import Part, Sums, Tensor, Tile
+
+__all__ = [
+    "Addend",
+    "Built",
+    "Chip",
+    "Choices",
+    "Kernel",
+    "KernelError",
+    "Params",
+    "Part",
+    "Sums",
+    "Table",
+    "Tensor",
+    "Tile",
+    "Weights",
+    "WindowWeights",
+    "chunks",
+    "kernel",
+]

@@ -1,0 +1,239 @@
+"""Chip: what a kernel does on the machine, each call an operation of the tile program that the compiler's layers write.
+
+Scratchpad rows, semaphores, registers and the order of loads are derived, as for the compiler's layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.isa.instructions import Source
+from tilewright.kernel.constants import Pair, Params, PostWork, Table, Weights, WindowWeights
+from tilewright.kernel.errors import KernelError, Line, user_line
+from tilewright.kernel.machine import Mark, call, operation, require_field, require_size
+from tilewright.kernel.places import Origin, Part, Room, Sums, Tensor, Tile
+from tilewright.kernel.vector import VectorMachine
+
+
+class Chip(VectorMachine):
+    """The machine as a kernel sees it: the first argument of a kernel's function.
+
+    Args:
+        context: the emission.
+        make: makes a tensor in DRAM of a name and a shape.
+
+    Attributes:
+        start: the mark at the kernel's begin.
+        sections: marks at which sections begin and end.
+        tensors: tensors in DRAM that the kernel made.
+    """
+
+    def __init__(self, context: Context, make: Callable[[str, Sequence[int], Line], Tensor]) -> None:
+        super().__init__(context)
+        self.tensors: list[Tensor] = []
+        self._products = self._macs = 0
+        self.start = self.mark_of("")
+        self._make = make
+        self.sections: list[Mark] = []
+        self._kept: list[Any] = []
+
+    # Constants and places.
+
+    @call
+    def weights(self, values: Any, *, stride: Pair = 1, pad: Pair = 0, dilation: Pair = 1) -> Weights:
+        """Returns weights of a product: int8 [outputs, inputs] or [outputs, inputs, kernel rows, kernel columns].
+
+        Args:
+            stride, pad, dilation: of the kernel, one number or (rows, columns).
+        """
+        return Weights(self.config, values, stride, pad, dilation)
+
+    @call
+    def window(self, values: Any, *, stride: Pair = 1, pad: Pair = 0, dilation: Pair = 1) -> WindowWeights:
+        """Returns weights of a depthwise convolution: int8 [channels, kernel rows, kernel columns]."""
+        if not self.config.depthwise:
+            raise KernelError(f"{self.config.name!r} has no window mode: depthwise = 0 in its configuration")
+        made = WindowWeights(self.config, values, stride, pad, dilation)
+        self._kept.append(made)  # WGT is searched by the identity of its layers
+        return made
+
+    @call
+    def params(self, bias: Any = 0, scale: Any = 1.0) -> Params:
+        """Returns biases (int32) and scales (float32) of the requantiser: one for each channel, or one for all."""
+        return Params(self.config, bias, scale)
+
+    @call
+    def table(self, values: Any) -> Table:
+        """Returns a table of int8 results for -128, ..., 127."""
+        if not self.config.lut_tables:
+            raise KernelError(f"{self.config.name!r} has no tables: lut_tables = 0 in its configuration")
+        return Table.of(values)
+
+    @call
+    def tensor(self, shape: Sequence[int], name: str = "") -> Tensor:
+        """Returns a new tensor in DRAM, int8 [N, C, H, W] or [rows, channels]: an output if the kernel returns it."""
+        if len(shape) not in (2, 4) or min(shape) < 1:
+            raise KernelError(f"a tensor is [N, C, H, W] or [rows, channels], not {list(shape)}")
+        made = self._make(name or f"t{len(self.tensors)}", shape, user_line())
+        self.tensors.append(made)
+        return made
+
+    @call
+    def tile(self, blocks: int, rows: int, columns: int = 1, *, buffers: int = 1) -> Tile:
+        """Returns room for a tile in ACT, to be written by `into=`.
+
+        Args:
+            blocks, rows, columns: its size.
+            buffers: number of buffers. Each write of the whole tile goes to the next one, so that with two a load need
+                not wait for readers of the tile before.
+        """
+        if min(blocks, rows, columns, buffers) < 1:
+            raise KernelError(f"a tile has 1 or more blocks, rows, columns and buffers, not {(blocks, rows, columns)}")
+        size = blocks, rows, columns
+        return self._noted(Tile([self._room(size) for _ in range(buffers)], user_line()))
+
+    @contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """Gives what is done inside a row of its own in `explain` and in timelines."""
+        self.sections.append(self.mark_of(name))
+        yield
+        self.sections.append(self.mark_of(""))
+
+    def mark_of(self, name: str) -> Mark:
+        """Returns the work written so far, as the begin of a section."""
+        emitter = self.context.emitter
+        return Mark(name, emitter.position, self._products, self._macs, emitter.read_bytes, emitter.write_bytes)
+
+    # Transfers.
+
+    @operation
+    def load(self, part: Part, *, pad: int | None = None, into: Tile | None = None) -> Tile:
+        """Loads a part of a tensor into ACT.
+
+        Args:
+            part: what to load, `tensor.at(...)`.
+            pad: value of rows and columns outside the tensor; None if there are none.
+            into: tile of the same size; None for a new one, or the place of a tensor that is in ACT already.
+        """
+        tensor = part.tensor
+        if pad is None:
+            part.require_inside()
+        else:
+            require_field("LOAD_PAD", "fill", pad, -128, 127, "pad")
+        if not part.mask.all():
+            raise KernelError(f"{tensor!r} has {int((~part.mask).sum())} vectors in this part that nobody stored")
+        fill = 0 if pad is None else pad
+        there = part.in_act(self.context)
+        if into is None and there is not None:
+            tile = self._noted(Tile([Room.in_act(there, part.size)], user_line()))
+        else:
+            tile = self._begun(into, part.size)
+            if there is None:
+                self._require_neighbours(tile)
+                self.context.load_box(tensor.memory, part.box, tile.place, fill)
+            else:
+                self._elements(Source.ACT, Tile([Room.in_act(there, part.size)], user_line()), None, tile, PostWork())
+        tile.written[...] = True
+        if tile.is_whole:
+            tile.room.origin = Origin(
+                (tensor.rows, tensor.columns), (part.ranges[1].start, part.ranges[2].start), fill
+            )  # fmt: skip
+        return tile
+
+    @operation
+    def store(self, tile: Tile, part: Part) -> None:
+        """Stores a tile in a part of a tensor of the same size."""
+        part.require_inside()
+        require_size("the part", part.size, tile.size)
+        tile = tile.read("store")
+        there = part.in_act(self.context)
+        if there is not None:
+            self._elements(Source.ACT, tile, None, Tile([Room.in_act(there, part.size)], user_line()), PostWork())
+        else:
+            self._require_neighbours(tile)
+            self.context.store_box(part.tensor.memory, part.box, tile.place)
+        part.mask[...] = True
+
+    # Products, whose sums are in ACC.
+
+    @operation
+    def matmul(self, tile: Tile, weights: Weights, *, into: Sums | None = None) -> Sums:
+        """Multiplies a tile by weights: for each output pixel the sum over input channels and the kernel's taps.
+
+        Args:
+            tile: the input, with the padding that the kernel needs, see `Weights.rows`.
+            weights: as many blocks of input channels as the tile has.
+            into: sums of the same size to add to; None for new ones.
+        """
+        tile = tile.read("matmul")
+        if tile.blocks != len(weights.inputs):
+            raise KernelError(f"{tile!r} has {tile.blocks} channel blocks, {weights!r} take {len(weights.inputs)}")
+        lines, columns = weights.fits((tile.rows, tile.columns))
+        pixels, rows = lines * columns, len(weights.array_rows)
+        size = len(weights.outputs), lines, columns
+        bi, bo = self.config.block_in, self.config.block_out
+        narrow, wide = max(1, bi // bo), max(1, bo // bi)
+        sums = into
+        if sums is None:
+            strides = wide, columns * wide, pixels * wide
+            sums = self._new_sums(size, pixels * rows, strides, wide, weights.outputs.start)
+        require_size("the sums", sums.size, size)
+        place, blocks, (kh, kw) = tile.place, tile.blocks, weights.window.kernel
+        (sy, sx), (dy, dx) = weights.window.stride, weights.window.dilation
+        per_row = kh * kw * blocks
+        reduce = [
+            (blocks, place.plane, 1, 0), (kw, dx * place.step, blocks, 0), (kh, dy * place.line, kw * blocks, 0),
+        ]  # fmt: skip
+        outer = [
+            (columns, sx * place.step, 0, narrow), (lines, sy * place.line, 0, columns * narrow),
+            (narrow, 0, per_row, 1), (rows // narrow, 0, per_row * narrow, pixels * narrow),
+        ]  # fmt: skip
+        self.context.emitter.gemm(
+            place.base, weights.load(self.context), sums.span[0], reduce, outer, accumulate=into is not None
+        )
+        self._products += pixels * rows * per_row
+        self._macs += pixels * kh * kw * weights.channels[0] * weights.channels[1]
+        return sums
+
+    @operation
+    def depthwise(self, tile: Tile, window: WindowWeights, *, into: Sums | None = None) -> Sums:
+        """Multiplies each channel of a tile by the weights of its window.
+
+        Args:
+            tile: the input, with the padding that the window needs, see `WindowWeights.rows`.
+            window: weights of as many channel blocks as the tile has.
+            into: must be None: the window mode makes new sums.
+        """
+        tile = tile.read("depthwise")
+        if into is not None:
+            raise KernelError("depthwise makes new sums: add them behind, by requantise(..., add=)")
+        if tile.blocks != len(window.blocks):
+            raise KernelError(f"{tile!r} has {tile.blocks} channel blocks, {window!r} has {len(window.blocks)}")
+        self._require_neighbours(tile)
+        lines, columns = window.fits((tile.rows, tile.columns))
+        origin, (y, x) = self._origin(tile, window)
+        box = Box(0, window.blocks.start, tile.blocks, y, y + lines, x, x + columns)
+        layer = window.layer(origin)
+        passes, pushes = layer.passes(self.config, box, shared=True)
+        shared = any(p.shared for p in passes) and pushes < layer.passes(self.config, box, shared=False)[1]
+        pixels, lanes = lines * columns, self.config.block_in
+        rows = -(-pixels * tile.blocks * lanes // self.config.block_out)
+        sums = self._new_sums((tile.blocks, lines, columns), rows, (1, columns, pixels), 1, window.blocks.start)
+        layer.push(self.context, box, tile.place, sums.span[0], shared)
+        self._macs += pixels * window.channels * math.prod(window.window.kernel)
+        return sums
+
+    def _origin(self, tile: Tile, window: WindowWeights) -> tuple[Origin, tuple[int, int]]:
+        """Returns the origin of a tile, and the output at which it begins; padding is shared where that is known."""
+        found = tile.origin
+        w = window.window
+        if found is not None:
+            starts = [at + pad for at, pad in zip(found.at, w.pad, strict=True)]
+            if all(start % stride == 0 for start, stride in zip(starts, w.stride, strict=True)):
+                return found, (starts[0] // w.stride[0], starts[1] // w.stride[1])
+        return Origin((1 << 20, 1 << 20), (0, 0), 0), (w.pad[0], w.pad[1])

@@ -1,0 +1,63 @@
+"""Errors of kernels, each at the line of the kernel that causes it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tilewright.common.errors import TilewrightError
+from tilewright.compiler.npu.emit.scratch import ScratchpadFull
+
+_OWN = str(Path(__file__).resolve().parent)
+
+
+class Line(NamedTuple):
+    """A line of a user's file."""
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.number}"
+
+
+class KernelError(TilewrightError):
+    """A kernel that cannot be right. The message begins with the user's line.
+
+    Attributes:
+        line: the line that causes it; None where no single one does.
+    """
+
+    def __init__(self, message: str, line: Line | None = None) -> None:
+        super().__init__(message if line is None else f"{line}: {message}")
+        self.line = line
+        self.text = message
+
+
+def user_line() -> Line:
+    """Returns the innermost line that is running outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    return Line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _is_own(file: str) -> bool:
+    """Returns True for files of this package and of Python's own library, by which it is called back."""
+    return file.startswith(_OWN) or file.endswith(("contextlib.py", "functools.py"))
+
+
+@contextmanager
+def at_user_line() -> Iterator[None]:
+    """Gives errors inside the line of the user that is running."""
+    try:
+        yield
+    except KernelError as error:
+        if error.line is not None:
+            raise
+        raise KernelError(error.text, user_line()) from None
+    except ScratchpadFull as error:
+        raise KernelError(f"a scratchpad is too small: {error}", user_line()) from None

@@ -1,0 +1,302 @@
+"""Kernel: a function on the machine, called with numpy arrays; `Built`: the program for some shapes and a machine."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.common.shown import Shown
+from tilewright.isa.assembler import disassemble
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters
+from tilewright.isa.program import Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.kernel.errors import KernelError, user_line
+from tilewright.kernel.trace import Function, Trace, trace
+from tilewright.measure.explain import Explanation, explain
+from tilewright.runtime.cost import program_cycles
+from tilewright.runtime.devices import Device
+from tilewright.simulator.timeline import write_timeline
+
+Config = NpuConfig | str | Path
+Arrays = np.ndarray | tuple[np.ndarray, ...]
+
+
+@dataclass(repr=False)
+class Built(Shown):
+    """A kernel for some shapes, constants and a machine.
+
+    Attributes:
+        program: the program, which runs on every device and can be saved.
+        tiles: the tile program, an operation a line, with the user's lines as comments.
+        memory: timing of the memory that cycles are counted with.
+        counters: what the device of the last run counted; None before the first.
+    """
+
+    program: Program
+    tiles: list[str]
+    memory: MemoryTiming = DEFAULT_MEMORY
+    counters: Counters | None = field(default=None)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns facts, for `repr` and notebooks."""
+        return {"name": self.program.name, "config": self.program.config.name, "cycles": self.cycles}
+
+    def run(self, *inputs: Any, device: str = "functional") -> Arrays:
+        """Runs it once.
+
+        Args:
+            inputs: int8 arrays in the kernel's order.
+            device: name of a device, as for `tilewright.Device`: "functional", "cycle", "rtl" or a board.
+
+        Returns:
+            The tensors that the kernel returns, a tuple where there are several.
+        """
+        names = [info.name for info in self.program.inputs]
+        if len(inputs) != len(names):
+            raise KernelError(f"{self.program.name} takes {len(names)} arrays ({', '.join(names)}), not {len(inputs)}")
+        with Device(device) as runner:
+            outputs = runner.run(self.program, dict(zip(names, inputs, strict=True)))
+            self.counters = runner.counters
+        found = tuple(outputs[info.name] for info in self.program.outputs)
+        return found[0] if len(found) == 1 else found
+
+    @functools.cached_property
+    def cycles(self) -> int:
+        """The exact cycles of a run, which do not depend on values."""
+        return program_cycles(self.program, self.memory)
+
+    def explain(self) -> Explanation:
+        """Returns the account of the cycles: engines, bound, and what was lost to what."""
+        return explain(self.program, self.memory)
+
+    def timeline(self, path: str | Path) -> None:
+        """Writes what the engines do in each cycle, for Perfetto."""
+        found = self.explain()
+        write_timeline(Path(path), self.program.ops(), self.program.layers, found.traces)
+
+    def asm(self) -> str:
+        """Returns the instructions as assembly."""
+        return disassemble(self.program.ops())
+
+
+class Kernel:
+    """A kernel: a function of a `Chip`, tensors in DRAM and, by keyword, constants.
+
+    Attributes:
+        name: name of the function.
+    """
+
+    def __init__(self, function: Function) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.name = function, function.__name__
+        kinds = inspect.Parameter
+        parameters = [*inspect.signature(function).parameters.values()]
+        positional = [p.name for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+        self.constants = {p.name: p for p in parameters if p.kind is kinds.KEYWORD_ONLY}
+        self._inputs = positional[1:]
+        self._reference: Callable[..., Any] | None = None
+        if not positional or any(p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD) for p in parameters):
+            raise KernelError(
+                f"{self.name}: a kernel takes the chip, tensors, and constants behind *: def {self.name}(k, x, *, w)",
+                user_line(),
+            )
+        reserved = {"config", "device", "memory"} & self.constants.keys()
+        if reserved:
+            raise KernelError(f"{self.name}: {min(reserved)} is what a call names the machine by", user_line())
+
+    def __repr__(self) -> str:
+        return f"kernel {self.name}{inspect.signature(self.function)}"
+
+    def __call__(self, *inputs: Any, config: Config = "base", device: str = "functional", **constants: Any) -> Arrays:
+        """Runs the kernel on int8 arrays; see `build` and `Built.run`."""
+        return self.build(*inputs, config=config, **constants).run(*inputs, device=device)
+
+    def build(
+        self, *inputs: Any, config: Config = "base", memory: MemoryTiming = DEFAULT_MEMORY, **constants: Any
+    ) -> Built:
+        """Makes the program for some shapes and constants.
+
+        Args:
+            inputs: int8 arrays or their shapes, [N, C, H, W] or [rows, channels].
+            config: preset, file or `NpuConfig`.
+            memory: timing of the memory beside the machine.
+            constants: the kernel's keyword arguments.
+
+        Raises:
+            KernelError: the kernel cannot be right; the message names its line.
+        """
+        found = self._trace(inputs, config, memory, constants)
+        return Built(found.program, found.tiles, memory)
+
+    def _trace(
+        self, inputs: Sequence[Any], config: Config, memory: MemoryTiming, constants: Mapping[str, Any]
+    ) -> Trace:
+        if len(inputs) != len(self._inputs):
+            raise KernelError(
+                f"{self.name} takes {len(self._inputs)} tensors ({', '.join(self._inputs)}), not {len(inputs)}",
+                user_line(),
+            )
+        missing = [n for n, p in self.constants.items() if p.default is p.empty and n not in constants]
+        unknown = [n for n in constants if n not in self.constants]
+        if missing or unknown:
+            what = f"needs {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
+            raise KernelError(
+                f"{self.name} {what}: its constants are {', '.join(self.constants) or 'none'}", user_line()
+            )
+        shapes = {name: _shape(name, given) for name, given in zip(self._inputs, inputs, strict=True)}
+        machine = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
+        return trace(self.function, self.name, machine, shapes, constants, memory)
+
+    def reference(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Sets the function of numpy arrays that the kernel must equal; it takes the kernel's arguments but the chip.
+
+        A reference that takes fewer constants is called without the others, such as sizes of tiles.
+        """
+        self._reference = function
+        return function
+
+    def check(
+        self,
+        *inputs: Any,
+        config: Config = "base",
+        devices: Sequence[str] = ("functional", "cycle"),
+        runs: int = 3,
+        seed: int = 0,
+        **constants: Any,
+    ) -> Built:
+        """Compares the kernel with its reference on edges and on random values; returns what was built.
+
+        Args:
+            inputs: shapes or arrays of the inputs.
+            devices: names of devices.
+            runs: number of runs with random values, besides those with the lowest, the highest and zero values.
+            seed: seed of the random values.
+
+        Raises:
+            KernelError: there is no reference, or a value differs; the message says where.
+        """
+        if self._reference is None:
+            raise KernelError(f"{self.name} has no reference: write one below @{self.name}.reference")
+        taken = inspect.signature(self._reference).parameters
+        known = {n: p.default for n, p in self.constants.items() if p.default is not p.empty} | constants
+        known = {n: value for n, value in known.items() if n in taken}
+        built = self.build(*inputs, config=config, **constants)
+        shapes = [_shape(name, given) for name, given in zip(self._inputs, inputs, strict=True)]
+        for title, arrays in _values(shapes, runs, seed):
+            wanted = self._reference(*arrays, **known)
+            for device in devices:
+                found = built.run(*arrays, device=device)
+                self._compare(found, wanted, built.program, f"{title} on {device}")
+        return built
+
+    def _compare(self, found: Any, wanted: Any, program: Program, where: str) -> None:
+        """Raises `KernelError` if a result differs from that of the reference."""
+        pairs = zip(_tuple(found), _tuple(wanted), program.outputs, strict=True)
+        for a, b, info in pairs:
+            b = np.asarray(b)
+            if a.shape != b.shape:
+                raise KernelError(f"{self.name}: {info.name} has shape {a.shape}, that of the reference {b.shape}")
+            wrong = np.argwhere(a != b)
+            if len(wrong):
+                at = tuple(int(i) for i in wrong[0])
+                raise KernelError(
+                    f"{self.name}: {len(wrong)} of {a.size} values of {info.name} differ, {where}; the first at "
+                    f"{list(at)} is {a[at]}, not {b[at]}"
+                )
+
+    def tune(
+        self, *inputs: Any, config: Config = "base", memory: MemoryTiming = DEFAULT_MEMORY, **constants: Any
+    ) -> tuple[Built, dict[str, Any]]:
+        """Finds the fastest of some choices by exact cycles.
+
+        Args:
+            inputs, config, memory: as for `build`.
+            constants: a constant with several choices is a `Choices`; choices that do not fit are left out.
+
+        Returns:
+            The fastest program, and the choices made for it, by name.
+
+        Raises:
+            KernelError: no choice fits; the message is that of the last one.
+        """
+        open_ = {name: value for name, value in constants.items() if isinstance(value, Choices)}
+        best: tuple[Built, dict[str, Any]] | None = None
+        last: KernelError | None = None
+        for values in itertools.product(*(choices.values for choices in open_.values())):
+            chosen = dict(zip(open_, values, strict=True))
+            try:
+                built = self.build(*inputs, config=config, memory=memory, **constants | chosen)
+            except KernelError as error:
+                last = error
+                continue
+            if best is None or built.cycles < best[0].cycles:
+                best = built, chosen
+        if best is None:
+            raise last or KernelError(f"{self.name}: there are no choices")
+        return best
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Values of a constant of which `Kernel.tune` takes the fastest."""
+
+    values: tuple[Any, ...]
+
+    def __init__(self, *values: Any) -> None:
+        object.__setattr__(self, "values", values)
+
+
+def kernel(function: Function) -> Kernel:
+    """Makes a function a kernel. It takes a `Chip`, tensors in DRAM, and behind `*` constants; it returns tensors.
+
+    >>> @kernel
+    ... def double(k, x):
+    ...     y = k.tensor(x.shape)
+    ...     tile = k.load(x.at())
+    ...     k.add(tile, tile, into=y.at())
+    ...     return y
+    """
+    return Kernel(function)
+
+
+def chunks(total: int, size: int) -> Iterator[range]:
+    """Yields the ranges of `size` that 0..total-1 is cut into; the last may be shorter."""
+    for first in range(0, total, size):
+        yield range(first, min(first + size, total))
+
+
+def _values(shapes: Sequence[tuple[int, ...]], runs: int, seed: int) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Yields (title, int8 arrays) of inputs: edges first."""
+    for value in (-128, 127, 0):
+        yield f"with all values {value}", [np.full(shape, value, np.int8) for shape in shapes]
+    random = np.random.default_rng(seed)
+    for number in range(runs):
+        arrays = [random.integers(-128, 128, shape, np.int8) for shape in shapes]
+        yield f"with random values {number} of seed {seed}", arrays
+
+
+def _shape(name: str, given: Any) -> tuple[int, ...]:
+    """Returns the shape of an input given as an array or a shape. Raises `KernelError`."""
+    if isinstance(given, np.ndarray):
+        if given.dtype != np.int8:
+            raise KernelError(f"{name} must be int8, not {given.dtype}", user_line())
+        given = given.shape
+    shape: tuple[int, ...] = tuple(int(size) for size in given)
+    if len(shape) not in (2, 4) or min(shape) < 1:
+        raise KernelError(
+            f"{name} must be [N, C, H, W] or [rows, channels], none empty, not {list(shape)}", user_line()
+        )
+    return shape
+
+
+def _tuple(values: Any) -> tuple[Any, ...]:
+    """Returns one result or several as a tuple."""
+    return values if isinstance(values, tuple) else (values,)

@@ -1,0 +1,176 @@
+"""The base of `Chip`: rows of the scratchpads for tiles and sums, the user's lines, and checks of sizes and fields."""
+
+from __future__ import annotations
+
+import functools
+import math
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.scratch import ScratchpadFull
+from tilewright.isa.instructions import BY_NAME
+from tilewright.kernel.errors import KernelError, Line, at_user_line, user_line
+from tilewright.kernel.places import Accumulators, Part, Room, Sums, Tile
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: A place that results go to: a tile, or a part of a tensor in DRAM.
+Target = Tile | Part | None
+
+
+def call(function: F) -> F:
+    """Makes a method give its errors the user's line."""
+
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        with at_user_line():
+            return function(*arguments, **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def operation(function: F) -> F:
+    """Makes a method note the user's line beside the operations it writes; errors name it."""
+
+    @functools.wraps(function)
+    def wrapped(self: Machine, *arguments: Any, **options: Any) -> Any:
+        with at_user_line():
+            line, emitter = user_line(), self.context.emitter
+            emitter.mark(str(line))
+            first = emitter.position
+            found = function(self, *arguments, **options)
+            if emitter.position > first:
+                self.lines.append((first, emitter.numbers, line))
+            return found
+
+    return wrapped  # type: ignore[return-value]
+
+
+class Mark(NamedTuple):
+    """The work that was written up to some operation.
+
+    Attributes:
+        name: name of the section that begins there, "" for none.
+        position: number of the operation.
+        products: steps of the array for `matmul`.
+        macs: multiply-accumulates of existing channels.
+        read_bytes, write_bytes: bytes of DRAM.
+    """
+
+    name: str
+    position: int
+    products: int
+    macs: int
+    read_bytes: int
+    write_bytes: int
+
+
+class Machine:
+    """Scratchpads of the machine while a kernel runs.
+
+    Args:
+        context: the emission.
+
+    Attributes:
+        config: the configuration of the machine.
+        lines: of each call (first operation, numbers of the tile program up to its end, user's line), in order.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.config = context, context.config
+        self.lines: list[tuple[int, int, Line]] = []
+        self._sums = Accumulators(context)
+        self._tiles: list[weakref.ref[Tile]] = []
+
+    @property
+    def lanes(self) -> int:
+        """The channels of a block: those of a vector in ACT."""
+        return self.config.block_in
+
+    @contextmanager
+    def _result(self, into: Target, size: tuple[int, int, int]) -> Iterator[Tile]:
+        """Provides the tile that a result goes to, which is stored at the end where it is to be in DRAM."""
+        if not isinstance(into, Part):
+            tile = self._begun(into, size)
+            yield tile
+            tile.written[...] = True
+            return
+        into.require_inside()
+        require_size("the part", into.size, size)
+        there = into.in_act(self.context)
+        tile = self._begun(None, size) if there is None else Tile([Room.in_act(there, size)], user_line())
+        yield tile
+        tile.written[...] = True
+        if there is None:
+            self.context.store_box(into.tensor.memory, into.box, tile.place)
+        into.mask[...] = True
+
+    def _begun(self, into: Tile | None, size: tuple[int, int, int]) -> Tile:
+        """Returns a tile to write, of which nothing is written yet."""
+        if into is None:
+            return self._noted(Tile([self._room(size)], user_line()))
+        require_size("the tile", into.size, size)
+        into.begin_write()
+        return into
+
+    def _room(self, size: tuple[int, int, int]) -> Room:
+        """Returns rows of ACT for a tile. Raises `KernelError` if there are none."""
+        count = math.prod(size)
+        try:
+            return Room.of(self.context.heap.take(count), size)
+        except ScratchpadFull:
+            alive = [tile for tile in (ref() for ref in self._tiles) if tile is not None]
+            held = "; ".join(f"{t!r} has {t.rows_of_act}" for t in alive) or "no tile is alive"
+            raise KernelError(
+                f"a tile of {count} rows does not fit: ACT has {self.context.heap.rows}, {self.context.heap.free_rows} "
+                f"of them free; {held}"
+            ) from None
+
+    def _noted(self, tile: Tile) -> Tile:
+        """Notes a tile for messages; returns it."""
+        self._tiles = [ref for ref in self._tiles if ref() is not None]
+        self._tiles.append(weakref.ref(tile))
+        return tile
+
+    def _new_sums(
+        self, size: tuple[int, int, int], rows: int, strides: tuple[int, int, int], slices: int, block: int
+    ) -> Sums:
+        """Returns sums with rows of ACC of their own."""
+        acc = self._sums.take(rows)
+        vector = acc * self.config.block_out // self.config.block_in
+        sums = Sums(user_line(), size, vector, strides, slices, (acc, acc + rows), block)
+        self._sums.add(sums)
+        return sums
+
+    def _require_neighbours(self, tile: Tile) -> None:
+        """Raises `KernelError` for a tile whose columns do not lie side by side."""
+        if tile.columns > 1 and tile.place.step != 1:
+            raise KernelError(f"columns of {tile!r} do not lie side by side")
+
+    def _require_apart(self, out: Tile, tile: Tile) -> None:
+        """Raises `KernelError` if a result would overwrite vectors of an operand that are still to be read."""
+        if out.room.span[0] < tile.room.span[1] and tile.room.span[0] < out.room.span[1]:
+            raise KernelError(f"the result would overwrite vectors of {tile!r} before they are read")
+
+
+def require_size(what: str, found: tuple[int, int, int], wanted: tuple[int, int, int]) -> None:
+    """Raises `KernelError` unless two sizes are equal."""
+    if found != wanted:
+        raise KernelError(f"{what} must be {times(wanted)} (blocks x rows x columns), not {times(found)}")
+
+
+def times(size: tuple[int, int, int]) -> str:
+    """Returns a size as text."""
+    return " x ".join(map(str, size))
+
+
+def require_field(
+    instruction: str, field: str, value: int, low: int | None = None, high: int | None = None, name: str = ""
+) -> None:
+    """Raises `KernelError` for a value that does not fit a field of an instruction."""
+    found = BY_NAME[instruction].by_name[field]
+    lowest, highest = found.minimum if low is None else low, found.maximum if high is None else high
+    if not isinstance(value, int) or not lowest <= value <= highest:
+        raise KernelError(f"{name or field} must be {lowest}..{highest}, not {value}")

@@ -1,0 +1,386 @@
+"""Places of a kernel: tensors in DRAM, tiles in ACT and sums in ACC, the rows they take, and what was written there."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.emit.scratch import Allocation
+from tilewright.compiler.npu.emit.tiles import ActTile
+from tilewright.compiler.npu.views import View
+from tilewright.kernel.errors import KernelError, Line
+
+if TYPE_CHECKING:
+    from tilewright.compiler.npu.emit.context import Context
+
+#: The axes along which parts are taken, in the order of all shapes here.
+AXES = ("blocks", "rows", "columns")
+Range = range | slice | int | None
+Ranges = tuple[range, range, range]
+
+
+def as_range(what: str, axis: str, wanted: Range, size: int, beyond: bool = False) -> range:
+    """Returns positions along an axis as a range with a step of 1.
+
+    Args:
+        what: text for messages.
+        axis: name of the axis.
+        wanted: range, slice or single position; None for the whole axis.
+        size: positions of the axis.
+        beyond: True if positions outside the axis are padding.
+
+    Raises:
+        KernelError: the range is empty, has another step, or leaves the axis.
+    """
+    if wanted is None:
+        return range(size)
+    if isinstance(wanted, slice):
+        wanted = range(wanted.start or 0, size if wanted.stop is None else wanted.stop, wanted.step or 1)
+    found = wanted if isinstance(wanted, range) else range(int(wanted), int(wanted) + 1)
+    if found.step != 1 or len(found) == 0:
+        raise KernelError(f"{what}: {axis} must be a range of one or more with step 1, not {wanted}")
+    if not beyond and (found.start < 0 or found.stop > size):
+        raise KernelError(
+            f"{what}: {axis} {found.start}..{found.stop - 1} lie outside the {size} there are"
+            + (" (load pads with pad=VALUE)" if axis != "blocks" else "")
+        )
+    return found
+
+
+class Tensor:
+    """A tensor in DRAM: int8 [N, C, H, W], or a matrix int8 [rows, channels].
+
+    The channels lie in blocks of as many as the machine has lanes (`Chip.lanes`).
+
+    Args:
+        view: its place as the compiler has it. The rows of a matrix are the columns of its view.
+
+    Attributes:
+        name: name, for messages.
+        shape: shape as numpy has it.
+        is_matrix: True for [rows, channels].
+        memory: its place in DRAM with rows and columns as the kernel has them.
+        line: the user's line that made it; None for arguments.
+        written: the vectors that hold values, bool [images, blocks, rows, columns].
+    """
+
+    def __init__(self, name: str, shape: Sequence[int], view: View, *, line: Line | None, written: bool) -> None:
+        self.name, self.shape, self.view, self.line = name, tuple(shape), view, line
+        self.is_matrix = len(self.shape) == 2
+        self.memory = replace(view, h=view.w, w=1, sh=view.block) if self.is_matrix else view
+        self.written = np.full((view.n, view.cb, self.rows, self.columns), written)
+
+    def __repr__(self) -> str:
+        return f"{self.name} {list(self.shape)}"
+
+    @property
+    def images(self) -> int:
+        """The number of images."""
+        return self.view.n
+
+    @property
+    def channels(self) -> int:
+        """The number of channels."""
+        return self.view.c
+
+    @property
+    def blocks(self) -> int:
+        """The number of channel blocks."""
+        return self.view.cb
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self.memory.h
+
+    @property
+    def columns(self) -> int:
+        """The number of columns; 1 for a matrix."""
+        return self.memory.w
+
+    def at(self, rows: Range = None, columns: Range = None, blocks: Range = None, image: int = 0) -> Part:
+        """Returns a part of the tensor, to be loaded or stored.
+
+        Args:
+            rows, columns: ranges, which may begin before the tensor and end behind it where `load` pads.
+            blocks: range of channel blocks.
+            image: number of the image.
+
+        Raises:
+            KernelError: a range is empty or the part lies outside.
+        """
+        if not 0 <= image < self.images:
+            raise KernelError(f"{self.name}: image {image} of {self.images}")
+        ranges = (
+            as_range(self.name, "blocks", blocks, self.blocks),
+            as_range(self.name, "rows", rows, self.rows, beyond=True),
+            as_range(self.name, "columns", columns, self.columns, beyond=True),
+        )
+        return Part(self, image, ranges)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a tensor in DRAM.
+
+    Attributes:
+        tensor: the tensor.
+        image: number of the image.
+        ranges: channel blocks, rows and columns.
+    """
+
+    tensor: Tensor
+    image: int
+    ranges: Ranges
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """The number of channel blocks, rows and columns."""
+        blocks, rows, columns = map(len, self.ranges)
+        return blocks, rows, columns
+
+    @property
+    def box(self) -> Box:
+        """The part as a box of `Tensor.memory`."""
+        blocks, rows, columns = self.ranges
+        return Box(self.image, blocks.start, len(blocks), rows.start, rows.stop, columns.start, columns.stop)
+
+    def in_act(self, context: Context) -> ActTile | None:
+        """Returns the part where its tensor stays in ACT, None where it is in DRAM."""
+        if not self.tensor.is_matrix:
+            return context.tile_in_act(self.tensor.view, self.box)
+        blocks, rows, _ = self.ranges
+        side = Box(self.image, blocks.start, len(blocks), 0, 1, rows.start, rows.stop)
+        tile = context.tile_in_act(self.tensor.view, side)
+        return None if tile is None else tile._replace(line=tile.step, step=0)
+
+    def require_inside(self) -> None:
+        """Raises `KernelError` if rows or columns lie outside the tensor."""
+        for axis, wanted, size in zip(AXES[1:], self.ranges[1:], (self.tensor.rows, self.tensor.columns), strict=True):
+            as_range(self.tensor.name, axis, wanted, size)
+
+    @property
+    def mask(self) -> np.ndarray:
+        """The part of `Tensor.written` that lies in the tensor, bool [blocks, rows, columns]."""
+        blocks, rows, columns = (slice(max(0, r.start), max(0, r.stop)) for r in self.ranges)
+        found: np.ndarray = self.tensor.written[self.image, blocks, rows, columns]
+        return found
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The part of a tensor that a tile with padding came from, as far as products can make use of it.
+
+    Attributes:
+        size: rows and columns of the tensor.
+        at: row and column of the tensor at which the tile begins.
+        fill: value of padding.
+    """
+
+    size: tuple[int, int]
+    at: tuple[int, int]
+    fill: int
+
+
+@dataclass
+class Room:
+    """Rows of ACT that hold a tile, or the place of a tensor's part that stays in ACT.
+
+    Attributes:
+        tile: the place, from the first vector on.
+        written: vectors that hold values, bool [blocks, rows, columns].
+        span: first row of ACT and the one behind the last.
+    """
+
+    tile: ActTile
+    written: np.ndarray
+    span: tuple[int, int]
+    origin: Origin | None = None
+    _free: Any = field(default=None, repr=False)
+
+    @staticmethod
+    def of(allocation: Allocation, size: tuple[int, int, int]) -> Room:
+        """Returns a room for a tile of `size` (blocks, rows, columns), whose rows are freed when nobody has it."""
+        blocks, rows, columns = size
+        tile = ActTile(allocation.start, rows * columns, columns, 1)
+        span = allocation.start, allocation.start + allocation.size
+        made = Room(tile, np.zeros((blocks, rows, columns), bool), span)
+        made._free = weakref.finalize(made, allocation.free)
+        return made
+
+    @staticmethod
+    def in_act(tile: ActTile, size: tuple[int, int, int]) -> Room:
+        """Returns the room of values that are in ACT for other reasons."""
+        blocks, rows, columns = size
+        last = tile.base + (blocks - 1) * tile.plane + (rows - 1) * tile.line + (columns - 1) * tile.step
+        return Room(tile, np.ones(size, bool), (tile.base, last + 1))
+
+
+class Tile:
+    """Activation vectors in ACT: channel blocks, rows and columns. Its rows of ACT are free once no name has it.
+
+    Attributes:
+        blocks, rows, columns: its size.
+        line: the user's line that made it.
+    """
+
+    def __init__(self, rooms: Sequence[Room], line: Line, ranges: Ranges | None = None, whole: Tile | None = None):
+        self._rooms, self._current, self._whole = list(rooms), 0, whole
+        self.line = line
+        blocks, rows, columns = rooms[0].written.shape
+        self._ranges: Ranges = ranges or (range(blocks), range(rows), range(columns))
+        self.blocks, self.rows, self.columns = (len(r) for r in self._ranges)
+
+    def __repr__(self) -> str:
+        return f"the tile of {self.line}, {self.blocks} x {self.rows} x {self.columns}"
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """The number of channel blocks, rows and columns."""
+        return self.blocks, self.rows, self.columns
+
+    @property
+    def vectors(self) -> int:
+        """The number of vectors, each a row of ACT."""
+        return math.prod(self.size)
+
+    @property
+    def rows_of_act(self) -> int:
+        """The rows of ACT that it holds, in all buffers."""
+        return sum(room.span[1] - room.span[0] for room in self._rooms)
+
+    @property
+    def room(self) -> Room:
+        """The buffer that was written last."""
+        return self._whole.room if self._whole is not None else self._rooms[self._current]
+
+    def at(self, rows: Range = None, columns: Range = None, blocks: Range = None) -> Tile:
+        """Returns a part of the tile, which can be read and written like a tile.
+
+        Raises:
+            KernelError: a range is empty or leaves the tile.
+        """
+        wanted = zip(AXES, (blocks, rows, columns), self._ranges, strict=True)
+        ranges = []
+        for axis, part, own in wanted:
+            found = as_range(repr(self), axis, part, len(own))
+            ranges.append(range(own.start + found.start, own.start + found.stop))
+        return Tile([self.room], self.line, (ranges[0], ranges[1], ranges[2]), self._whole or self)
+
+    @property
+    def place(self) -> ActTile:
+        """The place in ACT, from the first vector on."""
+        tile, (blocks, rows, columns) = self.room.tile, self._ranges
+        at = tile.from_vector(rows.start, columns.start)
+        return at._replace(base=at.base + blocks.start * tile.plane)
+
+    @property
+    def written(self) -> np.ndarray:
+        """The vectors that hold values, bool [blocks, rows, columns]."""
+        blocks, rows, columns = (slice(r.start, r.stop) for r in self._ranges)
+        found: np.ndarray = self.room.written[blocks, rows, columns]
+        return found
+
+    def read(self, operation: str) -> Tile:
+        """Returns the tile as it is now: its buffer does not change by later writes.
+
+        Raises:
+            KernelError: some of its vectors hold no values.
+        """
+        if not self.written.all():
+            missing = int(np.sum(~self.written))
+            first = ", ".join(f"{axis[:-1]} {i}" for axis, i in zip(AXES, np.argwhere(~self.written)[0], strict=True))
+            raise KernelError(
+                f"{operation} reads {missing} vectors of {self!r} that nobody wrote, the first at {first}"
+            )
+        return Tile([self.room], self.line, self._ranges)
+
+    def begin_write(self, parts: bool = False) -> None:
+        """Goes on to the next buffer, of which nothing is written yet; a part of a tile stays in its buffer.
+
+        Args:
+            parts: True if what is in the buffer stays.
+        """
+        if self._whole is None and not parts:
+            self._current = (self._current + 1) % len(self._rooms)
+            self.room.written[...] = False
+            self.room.origin = None
+
+    @property
+    def is_whole(self) -> bool:
+        """True for a tile that is no part of another."""
+        return self._whole is None
+
+    @property
+    def origin(self) -> Origin | None:
+        """The part of a tensor that it came from, None for parts and results."""
+        whole = self.size == self.room.written.shape
+        return self.room.origin if whole else None
+
+
+@dataclass(eq=False)
+class Sums:
+    """Sums in ACC: int32 for each channel of some channel blocks, rows and columns.
+
+    Attributes:
+        line: the user's line that made them.
+        size: channel blocks, rows and columns.
+        vector: first vector of ACC.
+        strides: vectors of ACC from one column, row and group of channel blocks to the next.
+        slices: channel blocks side by side in a row of ACC.
+        span: first row of ACC and the one behind the last.
+        first_block: number of the first channel block, which selects biases and scales.
+    """
+
+    line: Line
+    size: tuple[int, int, int]
+    vector: int
+    strides: tuple[int, int, int]
+    slices: int
+    span: tuple[int, int]
+    first_block: int
+
+    def __repr__(self) -> str:
+        return f"the sums of {self.line}, {self.size[0]} x {self.size[1]} x {self.size[2]}"
+
+
+class Accumulators:
+    """Rows of ACC for sums that are alive: those that a name has."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._alive: weakref.WeakSet[Sums] = weakref.WeakSet()
+
+    def add(self, sums: Sums) -> None:
+        """Notes sums, which keep their rows while they are alive."""
+        self._alive.add(sums)
+
+    def take(self, count: int) -> int:
+        """Returns the first of `count` rows that no living sums are in.
+
+        Raises:
+            KernelError: there is no such gap.
+        """
+        ring, rows = self._context.accumulators, self._context.accumulators.rows
+        spans = sorted(sums.span for sums in self._alive)
+        gaps = [b[0] - a[1] for a, b in itertools.pairwise([(0, 0), *spans, (rows, rows)])]
+        held = "; ".join(f"{s!r} has {s.span[1] - s.span[0]}" for s in self._alive) or "no others are alive"
+        if count > max(gaps):
+            raise KernelError(
+                f"{count} rows of sums do not fit the {rows} of ACC: {held} (sums live while a name has them)"
+            )
+        for _ in range(2 * len(spans) + 2):
+            at = ring.take(count)
+            over = max((end for first, end in spans if first < at + count and at < end), default=None)
+            if over is None:
+                return at
+            ring.seek(over)
+        raise KernelError(f"{count} rows of sums do not fit between the sums that are alive: {held}")
