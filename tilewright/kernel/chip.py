@@ -14,8 +14,8 @@ from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.isa.instructions import Source
 from tilewright.kernel.constants import Pair, Params, PostWork, Table, Weights, WindowWeights
-from tilewright.kernel.errors import KernelError, Line, user_line
-from tilewright.kernel.machine import Mark, call, operation, require_field, require_size
+from tilewright.kernel.errors import KernelError, Line, call, user_line
+from tilewright.kernel.machine import Mark, operation, require_field, require_size
 from tilewright.kernel.places import Origin, Part, Room, Sums, Tensor, Tile
 from tilewright.kernel.vector import VectorMachine
 

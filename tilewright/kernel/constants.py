@@ -17,7 +17,7 @@ from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 from tilewright.compiler.npu.views import dense_view
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import ARENA_REGION
-from tilewright.kernel.errors import KernelError
+from tilewright.kernel.errors import KernelError, call
 from tilewright.kernel.places import Origin, Range, as_range
 
 Pair = int | tuple[int, int]
@@ -76,6 +76,7 @@ class Windowed:
         """Returns the columns of the input that columns `outputs` of the result need, padding included."""
         return range(*self.window.span(outputs.start, outputs.stop, 1))
 
+    @call
     def result(self, size: tuple[int, int]) -> tuple[int, int]:
         """Returns the rows and columns of the result for an input of `size`, with padding on both sides."""
         padded = [n + 2 * pad for n, pad in zip(size, self.window.pad, strict=True)]
@@ -120,6 +121,7 @@ class Weights(Windowed):
     def __repr__(self) -> str:
         return f"the weights {list(self.values.shape)}"
 
+    @call
     def at(self, outputs: Range = None, inputs: Range = None) -> Weights:
         """Returns the weights of some blocks of output and input channels.
 
@@ -200,6 +202,7 @@ class WindowWeights(Windowed):
     def __repr__(self) -> str:
         return f"the window weights {list(self.values.shape)}"
 
+    @call
     def at(self, blocks: Range) -> WindowWeights:
         """Returns the weights of some channel blocks. Raises `KernelError` for a range that leaves the weights."""
         some = object.__new__(WindowWeights)

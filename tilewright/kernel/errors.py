@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tilewright.common.errors import TilewrightError
 from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 
+F = TypeVar("F", bound=Callable[..., Any])
 _OWN = str(Path(__file__).resolve().parent)
 
 
@@ -61,3 +63,14 @@ def at_user_line() -> Iterator[None]:
         raise KernelError(error.text, user_line()) from None
     except ScratchpadFull as error:
         raise KernelError(f"a scratchpad is too small: {error}", user_line()) from None
+
+
+def call(function: F) -> F:
+    """Makes a method give its errors the user's line."""
+
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        with at_user_line():
+            return function(*arguments, **options)
+
+    return wrapped  # type: ignore[return-value]

@@ -268,7 +268,9 @@ def kernel(function: Function) -> Kernel:
 
 
 def chunks(total: int, size: int) -> Iterator[range]:
-    """Yields the ranges of `size` that 0..total-1 is cut into; the last may be shorter."""
+    """Yields the ranges of `size` that 0..total-1 is cut into; the last may be shorter. Raises `KernelError`."""
+    if size < 1:
+        raise KernelError(f"chunks must have a size of 1 or more, not {size}", user_line())
     for first in range(0, total, size):
         yield range(first, min(first + size, total))
 

@@ -5,30 +5,18 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 from tilewright.isa.instructions import BY_NAME
-from tilewright.kernel.errors import KernelError, Line, at_user_line, user_line
+from tilewright.kernel.errors import F, KernelError, Line, at_user_line, user_line
 from tilewright.kernel.places import Accumulators, Part, Room, Sums, Tile
 
-F = TypeVar("F", bound=Callable[..., Any])
 #: A place that results go to: a tile, or a part of a tensor in DRAM.
 Target = Tile | Part | None
-
-
-def call(function: F) -> F:
-    """Makes a method give its errors the user's line."""
-
-    @functools.wraps(function)
-    def wrapped(*arguments: Any, **options: Any) -> Any:
-        with at_user_line():
-            return function(*arguments, **options)
-
-    return wrapped  # type: ignore[return-value]
 
 
 def operation(function: F) -> F:

@@ -16,7 +16,7 @@ from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.emit.scratch import Allocation
 from tilewright.compiler.npu.emit.tiles import ActTile
 from tilewright.compiler.npu.views import View
-from tilewright.kernel.errors import KernelError, Line
+from tilewright.kernel.errors import KernelError, Line, call
 
 if TYPE_CHECKING:
     from tilewright.compiler.npu.emit.context import Context
@@ -106,6 +106,7 @@ class Tensor:
         """The number of columns; 1 for a matrix."""
         return self.memory.w
 
+    @call
     def at(self, rows: Range = None, columns: Range = None, blocks: Range = None, image: int = 0) -> Part:
         """Returns a part of the tensor, to be loaded or stored.
 
@@ -262,6 +263,7 @@ class Tile:
         """The buffer that was written last."""
         return self._whole.room if self._whole is not None else self._rooms[self._current]
 
+    @call
     def at(self, rows: Range = None, columns: Range = None, blocks: Range = None) -> Tile:
         """Returns a part of the tile, which can be read and written like a tile.
 
