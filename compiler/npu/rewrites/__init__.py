@@ -10,6 +10,7 @@ from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.rewrites.broadcast_channels import broadcast_channels
 from tilewright.compiler.npu.rewrites.correct_adds import correct_adds
 from tilewright.compiler.npu.rewrites.drop_channels import drop_channels
+from tilewright.compiler.npu.rewrites.join_halves import join_halves
 from tilewright.compiler.npu.rewrites.lower_copies import lower_copies
 from tilewright.compiler.npu.rewrites.lower_extrema import lower_extrema
 from tilewright.compiler.npu.rewrites.lower_means import lower_means
@@ -49,6 +50,7 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite("lower_means", lower_means, "means and sums over any axes to convolutions with weights of 1"),
     Rewrite("broadcast_channels", broadcast_channels, "one channel of an elementwise op to all by weights of 1"),
     Rewrite("lower_copies", lower_copies, "repeated images and gathered rows to a Concat of Slices"),
+    Rewrite("join_halves", join_halves, "Concat along the channels of rows of heads with three axes, which stay rows"),
     Rewrite("lower_extrema", lower_extrema, "Max, Min, Where, ReduceMax, ReduceMin to integer Adds and pools"),
     Rewrite("lower_moves", lower_moves, "movement that no view can say to products with weights of 0 and 1"),
     Rewrite("pad_heads", pad_heads, "attention heads to whole blocks of channels, and back behind the product"),
