@@ -90,7 +90,8 @@ def place_nodes(
         elif node.quantized is not None:
             placement.move_to_cpu(node, reason)
     _move_single_rows(wiring, config, placement)
-    _move_islands(wiring, placement)
+    while _move_islands(wiring, placement):
+        pass
     if cost is not None:
         for node in wiring.graph.nodes:
             reason = cost.reason_for_cpu(wiring, node, placement.on_npu) if placement.on_npu(node) else None
@@ -166,12 +167,16 @@ def _move_single_rows(wiring: Wiring, config: NpuConfig, placement: Placement) -
             placement.move_to_cpu(node, "of a single row: packing its second operand costs more than the products")
 
 
-def _move_islands(wiring: Wiring, placement: Placement) -> None:
+def _move_islands(wiring: Wiring, placement: Placement) -> bool:
     """Moves work to the CPU whose conversions would cost more than the NPU saves.
 
     These are light nodes between CPU nodes; tables behind a CPU node, which looks the value up where it makes it; and
     ops that pay only if the NPU reads their result.
+
+    Returns:
+        True if nodes before one that was moved have to be looked at again.
     """
+    again = False
     for node in wiring.graph.nodes:
         if not placement.on_npu(node):
             continue
@@ -179,6 +184,7 @@ def _move_islands(wiring: Wiring, placement: Placement) -> None:
         rank = len(wiring.shape(node.outputs[0]))
         if op is not None and op.needs_npu_reader(rank) and not _read_by_npu(wiring, placement, node):
             placement.move_to_cpu(node, "no node of the NPU reads its result")
+            again = True
         if not is_light(node):
             continue
         feeds = [wiring.producers.get(name) for name in node.inputs if not wiring.tensor(name).is_const]
@@ -190,6 +196,7 @@ def _move_islands(wiring: Wiring, placement: Placement) -> None:
             placement.move_to_cpu(node, "its neighbours run on the CPU")
         elif isinstance(node.quantized, QLut) and _made_by_cpu(wiring, placement, node.inputs[0]):
             placement.move_to_cpu(node, "the CPU, which makes its operand, looks it up")
+    return again
 
 
 def _made_by_cpu(wiring: Wiring, placement: Placement, name: str) -> bool:
