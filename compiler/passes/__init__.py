@@ -17,6 +17,7 @@ from tilewright.compiler.passes.fold.reassociate_matmul import reassociate_matmu
 from tilewright.compiler.passes.fold.recognise import recognise
 from tilewright.compiler.passes.fold.simplify import simplify
 from tilewright.compiler.passes.mark_floats import mark_floats
+from tilewright.compiler.passes.moves.group_heads import group_heads
 from tilewright.compiler.passes.moves.integer_scatters import integer_scatters
 from tilewright.compiler.passes.moves.move_quantization import move_quantization
 from tilewright.compiler.passes.moves.raise_parts import raise_parts
@@ -69,6 +70,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("fuse_lut", fuse_lut, "functions of one 8-bit tensor to 256-entry tables"),
     Pass("fuse_concat", fuse_concat, "requantisation in front of a concatenation into its tables; nested ones flat"),
     Pass("recognise_takes", recognise_takes, "nearest Resize, Slice with steps, mirroring Pad of 8 bits to QTake"),
+    Pass("group_heads", group_heads, "products with copies of a cache's heads to products with groups of queries"),
     Pass("raise_tables", raise_tables, "tables up through data movement, to the op that applies them in its pass"),
     Pass("fuse_activation", fuse_activation, "clamping tables into the output range of the op before"),
     Pass("narrow_states", narrow_states, "states are the integers that are computed with"),

@@ -204,13 +204,14 @@ class Operands:
         self._converter.buffers[found] = rows
         return rows
 
-    def dynamic_weights(self, node: Node, a_zero_point: int, scale: float) -> DynamicWeights:
+    def dynamic_weights(self, node: Node, a_zero_point: int, scale: float, group: int = 1) -> DynamicWeights:
         """Adds the packing of a product's second activation into weight tiles and PRM rows, on the CPU.
 
         Args:
             node: the product.
             a_zero_point: zero point of the first operand as the machine stores it.
             scale: scale of the requantiser.
+            group: images of the first operand for each of the second.
         """
         b = self.graph.tensor(node.inputs[1])
         source = self._converter.plain(b.name)
@@ -236,7 +237,7 @@ class Operands:
         }  # fmt: skip
         self._converter.tasks.append(Node("PackMatMulParams", [source], [params], attrs, params))
         tile = self.config.tile_bytes
-        return DynamicWeights(tiles, params, k, b_zero_point, 0, (ob * kb * tile, kb * tile, tile))
+        return DynamicWeights(tiles, params, k, b_zero_point, 0, (ob * kb * tile, kb * tile, tile), group)
 
 
 def _view_fits(shape: tuple[int, ...], layout: Layout, view: View) -> bool:

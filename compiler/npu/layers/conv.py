@@ -125,7 +125,7 @@ class ConvLayer(Layer):
 
     def constants(self) -> Iterable[tuple[Hashable, int]]:
         if self.dynamic is not None:
-            yield self.dynamic.tiles, self.dynamic.k * self.output.c * self.output.n
+            yield self.dynamic.tiles, self.dynamic.k * self.output.c * self.output.n // self.dynamic.group
         elif self.products is not None:
             yield minimum_constants(
                 [p.weights for p in self.phases], [p.rest for p in self.phases], self.bias, self.scale

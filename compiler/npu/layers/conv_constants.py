@@ -27,6 +27,7 @@ class DynamicWeights(Struct):
         zero_point: zero point of the second operand; constant tiles or `RowSums` account for it.
         offset: byte of the first tile in its buffer.
         strides: bytes from one batch item to the next, from one row of tiles, from one input block.
+        group: images in a row that share a batch item, such as heads of queries that share keys.
     """
 
     tiles: str
@@ -35,6 +36,7 @@ class DynamicWeights(Struct):
     zero_point: int
     offset: int
     strides: tuple[int, int, int]
+    group: int = 1
 
 
 class Weighted(Protocol):
@@ -88,11 +90,12 @@ class ConvConstants:
                 return self._part_of_weights(key, index, block, rows, first, piece)
             count = rows * taps[0] * taps[3] * taps[4] * piece + len(singles)
             return self.context.load_weights(key, count, lambda: self._pack(index, block, rows, first, piece, singles))
-        at = self.context.weights.find((*key, n))
+        item = n // dynamic.group
+        at = self.context.weights.find((*key, item))
         if at is None:
             config = self.context.config
-            where = n, block * config.block_in // config.block_out, first
-            at = self.context.weights.take(rows * piece, (*key, n))
+            where = item, block * config.block_in // config.block_out, first
+            at = self.context.weights.take(rows * piece, (*key, item))
             offset = self.context.offsets[dynamic.tiles] + dynamic.offset
             offset += sum(i * stride for i, stride in zip(where, dynamic.strides, strict=True))
             self.context.emitter.load(
@@ -167,11 +170,12 @@ class ConvConstants:
         config, dynamic = self.context.config, self.layer.dynamic
         block, blocks = q.block, q.blocks
         if dynamic is not None and dynamic.params is not None:
-            key = (id(self.layer), "dynamic", q.n, block, blocks)
+            item = q.n // dynamic.group
+            key = (id(self.layer), "dynamic", item, block, blocks)
             at = self.context.params.find(key)
             if at is None:
                 at = self.context.params.take(blocks, key)
-                row = q.n * self.s.y.cb + block
+                row = item * self.s.y.cb + block
                 place = Place(ARENA_REGION, self.context.offsets[dynamic.params] + row * config.prm_row_bytes)
                 self.context.emitter.load(place, Memory.PRM, at, blocks)
             return at

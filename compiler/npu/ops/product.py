@@ -37,7 +37,7 @@ from tilewright.isa.program import ARENA_REGION, Layout
 class MatMul(NpuOp[QMatMul]):
     """Matrix product: a 1x1 convolution over the rows. A second activation becomes weight tiles at run time."""
 
-    condition = "constant weights, or two activations without bias; unequal batch axes by copies"
+    condition = "constant weights, or two activations without bias; unequal batch axes in groups or by copies"
     layout = Layout.CHANNELS_LAST
     takes_add = takes_table = True
 
@@ -56,7 +56,7 @@ class MatMul(NpuOp[QMatMul]):
             return "product of two activations with bias"
         if w.dtype not in EIGHT_BIT or w.quant is None or not w.quant.per_tensor:
             return "second operand is not int8 or uint8 with one scale"
-        if x.shape[:-2] != w.shape[:-2]:
+        if images_of_each(x.shape[:-2], w.shape[:-2]) is None:
             return f"broadcast batch axes {x.shape[:-2]} and {w.shape[:-2]}"
         return None
 
@@ -75,7 +75,8 @@ class MatMul(NpuOp[QMatMul]):
             bias = corrected_bias(node, sets)
         else:
             layers, dynamic = _weights_from_activation(node, operands, name, fill, scale[0])
-            dynamic = dynamic or operands.dynamic_weights(node.node, fill, float(scale[0]))
+            group = images_of_each(node.x.shape[:-2], w.shape[:-2]) or 1
+            dynamic = dynamic or operands.dynamic_weights(node.node, fill, float(scale[0]), group)
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_LAST, node.y.name))
         ones = np.ones(made.h, np.int64), np.ones(made.w, np.int64)
         products = None if node.op.moves else Products(*ones, k, made.n * made.c)
@@ -87,6 +88,20 @@ class MatMul(NpuOp[QMatMul]):
         if dynamic is not None:
             layer.extra_reads += [dynamic.tiles, *([] if dynamic.params is None else [dynamic.params])]
         return [*layers, layer]
+
+
+def images_of_each(first: tuple[int, ...], second: tuple[int, ...]) -> int | None:
+    """Returns the number of images of a product's first operand in a row that are multiplied with each of the second.
+
+    Args:
+        first, second: axes of the operands before rows and columns.
+
+    Returns:
+        The number; None where the images of the second are repeated in another order, or those of the first at all.
+    """
+    same = next((at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), len(first))
+    shared = len(first) == len(second) and all(size == 1 for size in second[same:])
+    return math.prod(first[same:]) if shared else None
 
 
 def weights_on_npu(
@@ -158,4 +173,5 @@ def _weights_from_activation(
             low_zero_bits=zeros, constant=a_zero_point * zero_point * k, max_bias=_max_bias(node.x, b), scale=scale,
         ))  # fmt: skip
         params = buffer.name
-    return layers, DynamicWeights(rows.buffer, params, k, zero_point, offset, strides)
+    group = images_of_each(node.x.shape[:-2], b.shape[:-2]) or 1
+    return layers, DynamicWeights(rows.buffer, params, k, zero_point, offset, strides, group)
