@@ -23,6 +23,9 @@ from tilewright.zoo.builder import IR_VERSION, OPSET, Builder, Value
 CHARACTERS = "\n" + "".join(sorted(c for c in string.printable if " " <= c <= "~"))
 """The vocabulary by default: a token a character."""
 
+WHOLE = "whole"
+"""Key in the metadata of a model of which everything between a token and its logits is to have 8 bits, or has."""
+
 SEQUENCE = "sequence"
 """Name of the open size: tokens of a run."""
 
@@ -121,14 +124,21 @@ def micro_llama(
     hidden: int = 256,
     window: int = 64,
     context: int = 1024,
+    whole: bool = False,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    """Language model with a KV cache (Llama). input_ids, position_ids [1, sequence], past_* -> logits, present_*."""
+    """Language model with a KV cache (Llama). input_ids, position_ids [1, sequence], past_* -> logits, present_*.
+
+    `whole` is how it is quantised: norms, RoPE and the sums of layers in 8 bits, too.
+    """
     shape = Shape(
         layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, window=window, context=context,
         vocabulary=CHARACTERS,
     )  # fmt: skip
-    return decoder("micro_llama", shape, Weights.random(shape, seed))
+    model = decoder("micro_llama", shape, Weights.random(shape, seed))
+    if whole:
+        model.metadata_props.add(key=WHOLE, value="1")
+    return model
 
 
 def decoder(name: str, shape: Shape, weights: Weights) -> onnx.ModelProto:

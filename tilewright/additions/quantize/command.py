@@ -118,17 +118,19 @@ class OnnxOptions:
     activation: str
     form: str
     per_tensor: bool
+    whole: bool
 
     def check_tflite(self) -> None:
         """Raises `UsageError` if any of these options is given."""
-        if self.shapes or self.values or self.activation != "int8" or self.form != "qdq" or self.per_tensor:
-            raise UsageError("--shape, --value, --activation, --form and --per-tensor are for ONNX models")
+        plain = self.activation == "int8" and self.form == "qdq"
+        if self.shapes or self.values or not plain or self.per_tensor or self.whole:
+            raise UsageError("--shape, --value, --activation, --form, --per-tensor and --whole are for ONNX models")
 
     def given(self, model: Path) -> dict[str, Any]:
         """Fields of `QuantizeOptions`. Raises `UsageError` for shapes and values that do not fit the model."""
         return {
             "shapes": arguments.same_input_once(self.shapes), "values": fixed_values.parse(model, self.values),
-            "activation": self.activation, "form": self.form, "per_channel": not self.per_tensor,
+            "activation": self.activation, "form": self.form, "per_channel": not self.per_tensor, "whole": self.whole,
         }  # fmt: skip
 
 
@@ -174,6 +176,8 @@ class MetricOptions:
 @click.option("--activation", type=click.Choice(["int8", "uint8"]), default="int8", show_default=True)
 @click.option("--form", type=click.Choice(["qdq", "qoperator"]), default="qdq", show_default=True)
 @click.option("--per-tensor", is_flag=True, help="One scale per weight tensor instead of one per output channel.")
+@click.option("--whole", is_flag=True, help="Language models: norms by a root mean square, RoPE and sums in 8 bits, "
+              "too.")  # fmt: skip
 @click.option("--mean", type=Numbers(), help="Images: value = (pixel - mean) / std; in units of 0..1, or of 0..255 if "
               "one is above 1.")  # fmt: skip
 @click.option("--std", type=Numbers(), help="See --mean.")

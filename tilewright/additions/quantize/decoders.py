@@ -6,11 +6,12 @@ import onnx
 
 from tilewright.quantize.accuracy import Accuracy
 from tilewright.quantize.model import quantize_onnx
-from tilewright.zoo.llama import prompts
+from tilewright.zoo.llama import WHOLE, prompts
 
 
 def quantise_decoder(model: onnx.ModelProto, *, activation: str, calibration: int, seed: int) -> onnx.ModelProto:
-    """Quantises a float `tilewright.zoo.llama.decoder`; norms, RoPE and the sums of layers stay floats.
+    """Quantises a float `tilewright.zoo.llama.decoder`. Norms, RoPE and the sums of layers stay floats, unless its
+    metadata say that it is `WHOLE`.
 
     Args:
         activation: "int8" or "uint8".
@@ -24,4 +25,5 @@ def quantise_decoder(model: onnx.ModelProto, *, activation: str, calibration: in
         raise ValueError(f"calibration must be at least 2 prompts, not {calibration!r}")
     plain = Accuracy(ranges="minmax", equalise=False, fit=False, target=None)
     data = prompts(model, calibration, seed)
-    return quantize_onnx(model, data, activation=activation, accuracy=plain, check=False).model
+    whole = any(x.key == WHOLE for x in model.metadata_props)
+    return quantize_onnx(model, data, activation=activation, accuracy=plain, check=False, whole=whole).model

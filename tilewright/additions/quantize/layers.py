@@ -5,7 +5,7 @@
     pair          Add, Mul of two tensors, and a Relu or Clip behind it
     join          Concat, and ops that put rows into a tensor, such as a cache (ScatterElements, ...)
     pool          AveragePool, GlobalAveragePool, ReduceMean over the image, Softmax
-    norm          LayerNormalization of the last axis
+    norm          LayerNormalization of the last axis; with `whole`, norms by a root mean square however written
     move          MaxPool, Reshape, Transpose, ...: the result has the quantisation of the input
 
 Everything else stays in floats.
@@ -14,7 +14,7 @@ Everything else stays in floats.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,7 @@ from onnx import TensorProto, numpy_helper
 
 from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.errors import UsageError
+from tilewright.quantize import whole
 
 
 class Kind(enum.Enum):
@@ -105,6 +106,7 @@ class Network:
         self.readers: dict[str, list[onnx.NodeProto]] = {}
         self._inside: set[str] = set()  # tensors that branches and bodies read
         self._root_of: dict[str, str] = {}
+        self.whole = whole.is_whole(model)
         for node in self.nodes:
             for name in reads_of([node]):
                 self.readers.setdefault(name, []).append(node)
@@ -149,7 +151,10 @@ class Network:
     def _find(self) -> list[Layer]:
         layers: list[Layer] = []
         taken: set[str] = set()  # first outputs of nodes that are part of a layer
-        self._root_of = roots = self._roots()
+        norms: dict[str, Layer] = {}  # by the results of their nodes
+        for x, nodes in whole.norms(self) if self.whole else ():
+            norms |= dict.fromkeys([n.output[0] for n in nodes], Layer(Kind.NORM, nodes, [x], [nodes[-1].output[0]]))
+        self._root_of = roots = self._roots(norms)
         chains: dict[str, list[onnx.NodeProto]] = {}
         for node in self.nodes:
             root = roots.get(node.output[0] if node.output else "")
@@ -161,7 +166,9 @@ class Network:
                 continue
             layer: Layer | None
             root = roots.get(node.output[0])
-            if root is not None:
+            if node.output[0] in norms:
+                layer = norms[node.output[0]]
+            elif root is not None:
                 if root in begun:
                     continue
                 begun.add(root)
@@ -173,11 +180,17 @@ class Network:
                 taken.update(o for n in layer.nodes for o in n.output)
         return layers
 
-    def _roots(self) -> dict[str, str]:
-        """Maps each result of a chain to the tensor that the chain is a function of."""
+    def _roots(self, others: Collection[str]) -> dict[str, str]:
+        """Maps each result of a chain to the tensor that the chain is a function of.
+
+        Args:
+            others: results that are parts of other layers.
+        """
         found: dict[str, str] = {}
         clamps: set[str] = set()
         for node in self.nodes:
+            if node.output and node.output[0] in others:
+                continue
             root = None if not node.output or node.output[0] in clamps else self._root(node, found)
             if root is not None:
                 found[node.output[0]] = root
@@ -280,7 +293,9 @@ class Network:
     def _stays_float(self, node: onnx.NodeProto) -> bool:
         """Whether an operand is too fine for steps of 8 bits: a function of a mean that is no pool, such as a root mean
         square; or a look-up in a table of floats, such as the angles of RoPE. One rounding behind the sum is better
-        than one behind each term."""
+        than one behind each term. Nothing is in a whole model."""
+        if self.whole:
+            return False
         for name in node.input:
             maker = self.producer.get(self._root_of.get(name, name))
             while maker is not None and maker.op_type in MOVES - {"Gather"}:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from tilewright.quantize.layers import Kind, Layer, Network, attributes_of
 from tilewright.quantize.recipe import Range
@@ -74,6 +76,36 @@ def least_of_constants(network: Network, layers: list[Layer], ranges: Mapping[st
             for name in layer.constants:
                 found[name] = min(found.get(name, 0.0), bound)
     return found
+
+
+def add_masks(model: onnx.ModelProto) -> None:
+    """Makes Where(seen, scores, least) in front of a Softmax scores + Where(seen, 0, least), in place.
+
+    Sums can be integers; a choice by a tensor of truth values is no layer.
+    """
+    graph = model.graph
+    constants = {x.name: x for x in graph.initializer}
+    softmaxes = {node.input[0] for node in graph.node if node.op_type == "Softmax"}
+    masks: dict[tuple[str, str], str] = {}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        least = constants.get(node.input[2]) if node.op_type == "Where" and node.output[0] in softmaxes else None
+        value = None if least is None else numpy_helper.to_array(least)
+        if value is None or value.size != 1 or not value.max() <= MASKED:
+            nodes.append(node)
+            continue
+        seen, scores, hidden = node.input
+        if (seen, hidden) not in masks:
+            zero, mask = f"{hidden}_zero", f"{seen}_{hidden}_mask"
+            if zero not in constants:
+                constants[zero] = numpy_helper.from_array(np.zeros_like(value), zero)
+                graph.initializer.append(constants[zero])
+            nodes.append(helper.make_node("Where", [seen, zero, hidden], [mask], mask))
+            masks[seen, hidden] = mask
+        nodes.append(helper.make_node("Add", [scores, masks[seen, hidden]], [node.output[0]], node.name))
+    made = list(nodes)
+    del graph.node[:]
+    graph.node.extend(made)
 
 
 def _constant_masks(network: Network, layer: Layer) -> bool:

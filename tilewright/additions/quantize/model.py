@@ -12,18 +12,19 @@ import onnx
 from tilewright.common.options import collect, keywords
 from tilewright.common.shown import Shown, listed
 from tilewright.errors import UsageError
-from tilewright.quantize import sqnr, verify
+from tilewright.quantize import sqnr, verify, whole
 from tilewright.quantize.accuracy import MOST_FLOATS, Accuracy, tune
 from tilewright.quantize.batch import sentence, write_batch
 from tilewright.quantize.decision import Decision
 from tilewright.quantize.finite import require_finite, require_single
 from tilewright.quantize.layers import Network, require_products
+from tilewright.quantize.masks import add_masks
 from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.metric import Comparison, compare, read_labels, task_of
 from tilewright.quantize.model_inputs import inputs_of
 from tilewright.quantize.observe import runner
 from tilewright.quantize.options import QuantizeOptions
-from tilewright.quantize.prepare import fix, prepare, read, require_same
+from tilewright.quantize.prepare import fix, infer_shapes, prepare, read, require_same
 from tilewright.quantize.qoperator import write_qoperator
 from tilewright.quantize.recipe import Recipe
 from tilewright.quantize.samples import Data, samples_of, split
@@ -151,6 +152,10 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     samples = samples_of(data, inputs_of(prepared), o.images, o.values or ())
     calibration, held = split(samples, o.held_back)
     require_same(given, prepared, held[0])
+    if o.whole:
+        whole.mark(prepared)
+        add_masks(prepared)
+        prepared = infer_shapes(prepared)
     if held is not calibration:  # those are looked at while they calibrate
         require_finite(prepared, held)
     known = read_labels(Path(o.labels), len(samples)) if o.labels is not None else None
@@ -166,6 +171,7 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     recipe = decision.chosen.measured.recipe
 
     written = write(recipe) if o.form == "qdq" else write_qoperator(recipe)
+    whole.unmark(written)
     batches = write_batch(written, samples)
     notes = (sentence(batches, {name: value.shape for name, value in held[0].items()}),) if batches else ()
     verified = verify.verify(written, held[0], o.progress) if o.check else None

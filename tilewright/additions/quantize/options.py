@@ -12,12 +12,12 @@ from tilewright.quantize.metric import metric_of
 from tilewright.quantize.prepare import Shapes, Values
 from tilewright.quantize.recipe import Progress
 
-_ONNX_ONLY = ("shapes", "values", "activation", "form", "per_channel", "accuracy")
+_ONNX_ONLY = ("shapes", "values", "activation", "form", "per_channel", "whole", "accuracy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeOptions:
-    """Choices about a quantisation. The first six are for ONNX models only.
+    """Choices about a quantisation. The first seven are for ONNX models only.
 
     Attributes:
         shapes: sizes of inputs that the model leaves open.
@@ -25,6 +25,7 @@ class QuantizeOptions:
         activation: "int8" or "uint8".
         form: "qdq" (QuantizeLinear and DequantizeLinear around float ops) or "qoperator" (QLinearConv and its kin).
         per_channel: one scale per output channel of the weights.
+        whole: norms by a root mean square, RoPE and sums of language models in 8 bits, too; see `whole`.
         accuracy: how ranges, weights and precisions are found; see `accuracy.Accuracy`.
         images: how images become inputs, for folders of them.
         held_back: samples to measure on, not used to calibrate; see `samples.split`.
@@ -43,6 +44,7 @@ class QuantizeOptions:
     activation: str = "int8"
     form: str = "qdq"
     per_channel: bool = True
+    whole: bool = False
     accuracy: Accuracy | None = None
     images: ImageOptions | None = None
     held_back: int | None = None
@@ -64,4 +66,4 @@ class QuantizeOptions:
         defaults = {field.name: field.default for field in fields(self)}
         given = [name for name in _ONNX_ONLY if (getattr(self, name) or None) != (defaults[name] or None)]
         if given:
-            raise UsageError("shapes, values, activation, form, per_channel and accuracy are for ONNX models")
+            raise UsageError("shapes, values, activation, form, per_channel, whole and accuracy are for ONNX models")

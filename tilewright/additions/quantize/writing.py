@@ -114,7 +114,8 @@ def quantised_layers(network: Network, recipe: Recipe) -> dict[str, Precision]:
     a product reads it: every run reads all of it.
     """
     chosen = [layer for layer in network.layers if recipe.precision_of(layer.name) is not Precision.FLOAT]
-    after = {name for layer in chosen if layer.kind is Kind.PRODUCT for name in layer.outputs}
+    made = set(network.producer) if network.whole else set[str]()  # there it begins with what is looked up
+    after = made | {name for layer in chosen if layer.kind is Kind.PRODUCT for name in layer.outputs}
     for layer in chosen:
         if after.intersection(layer.inputs):
             after.update(layer.outputs)
