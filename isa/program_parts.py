@@ -244,6 +244,7 @@ class Certificate:
         program: content hash of the program.
         checker: digest of the sources of the checker, 64 hex digits.
         trusted_until: last pass of the front end that is not covered.
+        states: inputs of the model that are states, as `compile_program` took them; "" for none.
         proofs: by the name of the entry point; "" in a program without.
     """
 
@@ -252,4 +253,5 @@ class Certificate:
     program: str
     checker: str
     trusted_until: str
+    states: dict[str, str] | str
     proofs: dict[str, Proof]

@@ -23,13 +23,15 @@ from tilewright.prove.imported import LAST_TRUSTED, plain_graph, trusted_graph
 
 
 def certificate(
-    model: Path, program: Program, graphs: Mapping[str, QuantisedGraph], verdicts: Mapping[str, Verdict]
+    source: ModelSource, program: Program, graphs: Mapping[str, QuantisedGraph], verdicts: Mapping[str, Verdict]
 ) -> Certificate:
     """The certificate of a program that was proved.
 
     Args:
+        source: a file.
         graphs, verdicts: by the name of the entry point.
     """
+    assert isinstance(source.model, Path)
     proofs = {
         name: Proof(
             verdict.elements, verdict.instructions, verdict.accesses, verdict.conversions, len(verdict.opaque),
@@ -37,9 +39,9 @@ def certificate(
         )
         for name, verdict in verdicts.items()
     }  # fmt: skip
-    return Certificate(
-        _digest(model), program.config.fingerprint, program.content_hash(), checker_digest(), LAST_TRUSTED, proofs
-    )
+    states = source.states if isinstance(source.states, str) else dict(source.states or {}) or ""
+    digests = _digest(source.model), program.config.fingerprint, program.content_hash(), checker_digest()
+    return Certificate(*digests, LAST_TRUSTED, states, proofs)
 
 
 def checker_digest() -> str:
@@ -71,7 +73,8 @@ def recheck(model: Path, program: Program, seed: int | None = None) -> dict[str,
             )
     if set(found.proofs) != ({entry.name for entry in program.entries} or {""}):
         raise ProgramError(f"the certificate of {program.name} has proofs of other entry points than the program")
-    graphs = {name: _graph(model, program.entry(name or None), proof) for name, proof in found.proofs.items()}
+    states = found.states or None
+    graphs = {name: _graph(model, states, program.entry(name or None), proof) for name, proof in found.proofs.items()}
     try:
         verdicts = prove_all(graphs, program, seed)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -91,12 +94,11 @@ def _digest(model: Path) -> str:
     return hashlib.sha256(store.read(model)).hexdigest()
 
 
-def _graph(model: Path, program: Program, proof: Proof) -> QuantisedGraph:
+def _graph(model: Path, states: dict[str, str] | str | None, program: Program, proof: Proof) -> QuantisedGraph:
     """The graph that a program is to compute, and the nodes of its CPU steps."""
-    begin = [state.begin for state in program.states]
-    shapes = {t.name: tuple(t.shape) for t in (*program.inputs, *begin)}
-    states = {state.begin.name: state.end.name for state in program.states}
-    graph = plain_graph(trusted_graph(ModelSource(model, shapes, states=states or None)))
+    shapes = {t.name: tuple(t.shape) for t in program.inputs}
+    shapes |= {state.name: tuple(state.begin.shape) for state in program.states} if states else {}
+    graph = plain_graph(trusted_graph(ModelSource(model, shapes, states=states)))
     steps, values = _read_work(proof.work, program.name)
     known = values | dict(graph.values)
     for step in (step for nodes in steps.values() for step in nodes):

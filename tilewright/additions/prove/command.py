@@ -128,7 +128,7 @@ def certify(request: Request, program: Program) -> None:
     verdict = joined(verdicts)
     if not verdict.proved:
         raise UsageError(f"{request.model} on {program.config.name}: {verdict.reason}; `tilewright prove` says more")
-    program.certificate = certificate.certificate(request.model, program, graphs, verdicts)
+    program.certificate = certificate.certificate(request.source(), program, graphs, verdicts)
 
 
 def _summary(program: Program, verdict: Verdict, found: witness.Witness | None, seconds: float) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def prove_all(graphs: Mapping[str, QuantisedGraph], program: Program, seed: int 
         seed: of the names; None for a new one.
     """
     chosen = secrets.randbits(63) if seed is None else seed
-    return {name: prove(graph, program.entry(name or None), chosen) for name, graph in graphs.items()}
+    return {name: prove(graph, program, chosen, name) for name, graph in graphs.items()}
 
 
 def joined(verdicts: Mapping[str, Verdict]) -> Verdict:

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tests.common.paths import ROOT
 from tests.reference.random_quantized import random_quantized_graph
+from tilewright import zoo
 from tilewright.api.options import ProgramOptions
 from tilewright.api.source import ModelSource
 from tilewright.cli import cli
@@ -23,9 +24,11 @@ from tilewright.isa.config import PRESETS
 from tilewright.isa.encoding import Op, from_bytes, to_bytes
 from tilewright.isa.instructions import Memory, RowFunction
 from tilewright.isa.program import ARENA_REGION, Program
+from tilewright.prove import certificate
 from tilewright.prove.checker.compare import prove
 from tilewright.prove.checker.graph import QuantisedGraph
-from tilewright.prove.compiled import quantised_graph
+from tilewright.prove.compiled import quantised_graph, quantised_graphs
+from tilewright.prove.entries import joined, prove_all
 from verification.program_faults.faults import KINDS, fault
 from verification.program_faults.judge import Subject, judge, shown, subject
 
@@ -212,6 +215,48 @@ def test_faults_are_rejected() -> None:
 def test_more_faults_are_rejected(config: str) -> None:
     found = check_faults(config, 150, 2)
     assert {kind for kind, _ in found} == set(KINDS)
+
+
+def test_later_runs_of_weights_that_stay_are_proved() -> None:
+    graph = quantised_graph(ModelSource(DIGITS), PRESETS["base"], ProgramOptions(keep_weights=True).compiler)
+    program = tw.compile_program(DIGITS, "base", keep_weights=True)
+    (later,) = program.later
+    verdict = prove(graph, program, seed=1)
+    assert verdict.proved, verdict
+    assert verdict.instructions == program.steps[1].count + later.count  # type: ignore[union-attr]
+    ops = from_bytes(program.instructions)
+    at = next(i for i in range(later.first, later.first + later.count) if ops[i].name == "GEMM")
+    ops[at] = Op(ops[at].instruction, ops[at].values | {"wgt": ops[at]["wgt"] ^ 1})
+    assert not prove(graph, replace(program, instructions=to_bytes(ops)), seed=1).proved
+    loads = [i for i, o in enumerate(ops[: later.first]) if o.name == "LOAD" and o["target"] == Memory.WGT]
+    data = bytearray(program.constants)
+    data[ops[loads[-1]]["offset"]] ^= 1
+    assert not prove(graph, replace(program, constants=bytes(data)), seed=1).proved
+
+
+@pytest.mark.medium
+def test_entry_points_with_states_are_proved(tmp_path: Path) -> None:
+    model = tmp_path / "llama.onnx"
+    model.write_bytes(zoo.build_quantized("micro_llama", **zoo.ZOO["micro_llama"].small).SerializeToString())
+    entries = {name: {"input_ids": [1, n], "position_ids": [1, n]} for name, n in (("prefill", 8), ("decode", 1))}
+    program = tw.compile_program(model, "base", states="auto", entries=entries)
+    source = ModelSource(model, states="auto")
+    graphs = quantised_graphs(source, PRESETS["base"], ProgramOptions().compiler, entries)
+    verdicts = prove_all(graphs, program, seed=1)
+    assert all(verdict.proved for verdict in verdicts.values()), verdicts
+    assert joined(verdicts).elements == sum(verdict.elements for verdict in verdicts.values())
+    program.certificate = certificate.certificate(source, program, graphs, verdicts)
+    again = Program.from_bytes(program.to_bytes())
+    assert all(verdict.proved for verdict in certificate.recheck(model, again, seed=2).values())
+    (decode,) = [entry for entry in program.entries if entry.name == "decode"]
+    first = program.steps[decode.first_step + 1]
+    ops = from_bytes(program.instructions)
+    at = next(i for i in range(first.first, len(ops)) if ops[i].name == "GEMM")  # type: ignore[union-attr]
+    ops[at] = Op(ops[at].instruction, ops[at].values | {"act": ops[at]["act"] + 1})
+    verdicts = prove_all(graphs, replace(program, instructions=to_bytes(ops)), seed=1)
+    assert verdicts["prefill"].proved
+    assert not verdicts["decode"].proved
+    assert joined(verdicts).reason.startswith("entry point decode: ")
 
 
 def test_a_wrong_weight_is_shown_by_an_input(tmp_path: Path) -> None:

@@ -75,30 +75,34 @@ class Verdict:
 _CONVERSIONS = ("Relayout", "PackMatMulParams", "SplitBytes", "JoinBytes")
 
 
-def prove(
-    graph: QuantisedGraph, program: Program, seed: int, progress: Callable[[str], None] = lambda text: None
-) -> Verdict:
+def prove(graph: QuantisedGraph, program: Program, seed: int, entry: str = "") -> Verdict:
     """Proves that a program computes a graph, for all inputs.
 
     Args:
         graph: the network and the nodes of the program's CPU steps.
         seed: of the names; another seed is another, independent proof.
-        progress: called with what is done now.
+        entry: entry point of the program, "" for one without.
+
+    Raises:
+        ProgramError: the program has no such entry point.
     """
+    program = program.entry(entry or None)
     names = Names(seed)
     verdict = Verdict(seed=seed, rules=names.used, assumed=names.assumed)
     try:
-        if program.entries:
-            raise NoRule("no rule for programs with several entry points")
-        progress("the graph")
         wanted = _graph_outputs(names, graph)
-        progress("the program")
-        side = _ProgramSide(names, graph, program, verdict)
-        side.run(progress)
+        verdict.elements = sum(int(np.prod(graph.values[name].shape)) for name in graph.outputs)
+        side = _ProgramSide(names, graph, program, verdict, entry)
+        side.run()
         _compare(graph, program, side, wanted, verdict)
+        if program.later and verdict.difference is None:
+            again = _ProgramSide(names, graph, program.of_later_runs(), verdict, entry)
+            again.run(side.weights)
+            _compare(graph, program, again, wanted, verdict)
+            if any((a != b).any() for a, b in zip(again.weights, side.weights, strict=True)):
+                raise Finding("a later run does not leave the weights that it began with")
         if verdict.difference is not None:
-            progress("where they differ")
-            _locate(graph, program, verdict, seed)
+            _locate(graph, program, verdict, entry)
             verdict.reason = "not proved: outputs have other names in the program than in the graph"
     except (DecodeError, Finding, NoRule) as error:
         verdict.reason = ("not proved: " if isinstance(error, NoRule) else "") + str(error)
@@ -161,14 +165,18 @@ class _ProgramSide:
     """The memories of a program, and its steps."""
 
     def __init__(
-        self, names: Names, graph: QuantisedGraph, program: Program, verdict: Verdict, log: list[Array] | None = None
-    ) -> None:
+        self, names: Names, graph: QuantisedGraph, program: Program, verdict: Verdict, entry: str,
+        log: list[Array] | None = None,
+    ) -> None:  # fmt: skip
         self.names, self.graph, self.program, self.verdict, self.log = names, graph, program, verdict, log
         self.arena = names.random((program.arena_bytes,), "arena")
+        infos = [*program.inputs, *(state.begin for state in program.states)]
         self.buffers = {b.name: b for b in program.buffers}
+        own = {name: b for name, b in self.buffers.items() if name.startswith(f"{entry}.")}
+        self.buffers |= {name.removeprefix(f"{entry}."): b for name, b in own.items()}
+        self.buffers |= {t.name: self.buffers[t.buffer] for t in (*infos, *_outputs(program))}
         self.host: dict[str, Array] = {}
         cells = _inputs(names, graph)
-        infos = [*program.inputs, *(state.begin for state in program.states)]
         if {t.name for t in infos} != set(graph.inputs):
             raise Finding(
                 f"the program's inputs are {sorted(t.name for t in infos)}, the graph's {sorted(graph.inputs)}"
@@ -176,8 +184,12 @@ class _ProgramSide:
         for info in infos:
             self._write_host(info.buffer, cells[info.name])
 
-    def run(self, progress: Callable[[str], None]) -> None:
-        """Runs all steps."""
+    def run(self, weights: tuple[Array, Array] | None = None) -> None:
+        """Runs all steps.
+
+        Args:
+            weights: in WGT since an earlier run, as `weights` has them then.
+        """
         for number, step in enumerate(self.program.steps):
             if isinstance(step, NpuStep):
                 image = self.program.instructions[step.first * INSTRUCTION_BYTES :][: step.count * INSTRUCTION_BYTES]
@@ -185,12 +197,14 @@ class _ProgramSide:
                 machine = Machine(
                     self.names, self.program.config, self.program.constants, self.arena, ops, number, self.log
                 )
+                if weights is not None:
+                    machine.wgt[:], machine.wgt_known[:] = weights
                 machine.run(step.first)
+                self.weights = machine.constant_weights()
                 self.verdict.instructions += step.count
                 self.verdict.accesses += machine.order.checked
             else:
                 self._cpu_step(number, step)
-            progress(f"step {number + 1} of {len(self.program.steps)}")
 
     def _cpu_step(self, number: int, step: CpuStep) -> None:
         nodes = self.graph.work.get(number, ())
@@ -211,8 +225,8 @@ class _ProgramSide:
                 self.verdict.conversions += 1
             else:
                 self.verdict.opaque.append(f"{node.op} {node.name or node.outputs[0]}")
-        for name in step.buffers:
-            if name in made:
+        for name in sorted(made & self.buffers.keys()):
+            if self.buffers[name].name in step.buffers:
                 self.write(name, cells[name])
         self.verdict.cpu_steps += 1
 
@@ -228,9 +242,9 @@ class _ProgramSide:
             if size > buffer.nbytes:
                 raise Finding(f"buffer {name!r} has {buffer.nbytes} bytes, {size} are read")
             return self.arena[buffer.offset : buffer.offset + size].reshape(*shape, CELL)
-        if name not in self.host:
+        if buffer.name not in self.host:
             raise Finding(f"buffer {name!r} is read, but nothing wrote it or something wrote over it")
-        return self.host[name].reshape(*shape, CELL)
+        return self.host[buffer.name].reshape(*shape, CELL)
 
     def write(self, name: str, cells: Array) -> None:
         buffer = self._buffer(name)
@@ -254,7 +268,7 @@ class _ProgramSide:
             b = self.buffers[other]
             if b.offset < buffer.offset + buffer.nbytes and buffer.offset < b.offset + b.nbytes:
                 del self.host[other]
-        self.host[name] = cells
+        self.host[buffer.name] = cells
 
 
 def _outputs(program: Program) -> list[TensorInfo]:
@@ -269,7 +283,6 @@ def _compare(
         raise Finding(f"the program's outputs are {sorted(infos)}, the graph's {sorted(graph.outputs)}")
     for name in graph.outputs:
         value = graph.values[name]
-        verdict.elements += int(np.prod(value.shape))
         buffer = infos[name].buffer
         if value.data is not None and side.buffers[buffer].data:
             if program.sections[side.buffers[buffer].data] != np.ascontiguousarray(value.data).tobytes():
@@ -284,11 +297,10 @@ def _compare(
             verdict.difference.differing += int(differs.sum())
 
 
-def _locate(graph: QuantisedGraph, program: Program, verdict: Verdict, seed: int) -> None:
+def _locate(graph: QuantisedGraph, program: Program, verdict: Verdict, entry: str) -> None:
     """Finds the first tensor of the graph with an element that the program never computes."""
-    names, log = Names(seed), []  # type: ignore[var-annotated]
-    side = _ProgramSide(names, graph, program, Verdict(), log)
-    side.run(lambda text: None)
+    names, log = Names(verdict.seed), []  # type: ignore[var-annotated]
+    _ProgramSide(names, graph, program, Verdict(), entry, log).run()
     computed = np.unique(np.concatenate([words_of(found).ravel() for found in log]))
 
     def look(step: Step, name: str, cells: Array) -> None:

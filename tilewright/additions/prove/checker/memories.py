@@ -78,6 +78,12 @@ class Memories:
         self.decoder = Decoder(c) if c.weight_codes else None
         self._last_rows: tuple[Array, Array] | None = None
 
+    def constant_weights(self) -> tuple[Array, Array]:
+        """Copies of WGT and of which tiles are known, without those made of activations, which are of this run."""
+        known = self.wgt_known.copy()
+        known[list(self.wgt_cells)] = False
+        return np.where(known[:, None, None], self.wgt, 0), known
+
     def rows(self, memory: str, offsets: Array, size: int) -> Array:
         """Row addresses, modulo the address space, inside of the memory."""
         found = offsets % (1 << self.config.address_bits)
