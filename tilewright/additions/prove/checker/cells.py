@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -23,24 +23,30 @@ def words_of(elements: Array) -> Array:
 
 
 class Facts:
-    """Integers by element: the first that were kept of it."""
+    """What is known of elements: the first row that was kept of each."""
 
-    def __init__(self, width: int) -> None:
-        self.words, self.facts = np.zeros(0, np.uint64), np.zeros((0, width), np.int64)
+    def __init__(self, *shape: int, kind: type = np.int64) -> None:
+        self.words, self.rows = np.zeros(0, np.uint64), np.zeros((0, *shape), kind)
 
-    def keep(self, elements: Array, facts: Array) -> None:
-        """Keeps facts [m, width] of elements [m, FIELDS]."""
+    def keep(self, elements: Array, rows: Array) -> None:
+        """Keeps rows [m, ...] of elements [m, FIELDS]."""
         self.words, at = np.unique(np.concatenate([self.words, words_of(elements)]), return_index=True)
-        self.facts = np.concatenate([self.facts, facts.astype(np.int64)])[at]
+        self.rows = np.concatenate([self.rows, rows.astype(self.rows.dtype)])[at]
 
     def find(self, elements: Array) -> tuple[Array, Array]:
-        """Marks elements [..., FIELDS] of which there are facts, and gives these, [n, width]."""
+        """Marks elements [..., FIELDS] of which something is known, and gives their rows, [n, ...]."""
         words = words_of(elements)
         if not len(self.words):
-            return np.zeros(words.shape, bool), self.facts
+            return np.zeros(words.shape, bool), self.rows
         at = np.minimum(np.searchsorted(self.words, words), len(self.words) - 1)
         here = self.words[at] == words
-        return here, self.facts[at[here]]
+        return here, self.rows[at[here]]
+
+
+def cases(rows: Array) -> Iterator[tuple[list[int], Array]]:
+    """The distinct rows of integers [n, m], each with a mask [n] of where it is."""
+    for row in np.unique(rows, axis=0):
+        yield row.tolist(), (rows == row).all(axis=1)
 
 
 class Cells:
@@ -155,12 +161,11 @@ class Cells:
 
     def _straighten(self, found: Array, at: tuple[Array, ...], facts: Array) -> None:
         """Makes tables that are linear on all values of their root sums."""
-        cases = np.concatenate([found[at][:, TABLE:].astype(np.int64), facts[:, :2]], axis=1)
-        for case in np.unique(cases[cases[:, 0] != 0], axis=0):
-            number, least, most = (int(v) for v in case)
+        kinds = np.concatenate([found[at][:, TABLE:].astype(np.int64), facts[:, :2]], axis=1)
+        for (number, least, most), case in cases(kinds):
             line = self.line(lambda v, number=number: self.table(number)[v & 255], least, most)  # type: ignore[misc]
-            if line is not None:
-                here = tuple(axis[(cases == case).all(axis=1)] for axis in at)
+            if number and line is not None:
+                here = tuple(axis[case] for axis in at)
                 found[(*here, VALUE)] = (found[(*here, ROOT)].astype(np.int64) * line[0] + line[1]) % PRIMES
 
     @staticmethod

@@ -13,14 +13,14 @@ that it does not matter in how many steps a clamp, a table or an Add of two byte
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
-from tilewright.prove.checker.cells import BYTES, CELL, ROOT, TABLE, VALUE, words_of
+from tilewright.prove.checker.cells import BYTES, CELL, ROOT, TABLE, VALUE, Facts, cases, words_of
 from tilewright.prove.checker.fields import FIELDS, PRIMES, Array, as_integers, residues
 from tilewright.prove.checker.sums import Sums
 
@@ -37,10 +37,10 @@ class Names(Sums):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self._pairs = np.zeros(0, np.uint64), np.zeros((0, 2, FIELDS), np.uint32)  # roots of two bytes: the two
-        self._maxima: dict[int, tuple[Array, Array]] = {}  # by number of operands: roots that are maxima, and of what
+        self._pairs = Facts(2, FIELDS, kind=np.uint32)  # roots of two bytes: the two
+        self._maxima: dict[int, Facts] = {}  # by number of operands: roots that are maxima, and of what
+        self._bounds = Facts(2)  # roots: what is known of their least and largest value
         self._inverse = self.register(~BYTES)
-        self._bounds: tuple[Array, Array] = (np.zeros(0, np.uint64), np.zeros((0, 2), np.int64))
 
     def combine(self, a: Array, b: Array, function: Array) -> Array:
         """Cells of a function of two bytes, int8[256, 256] in the order of bytes."""
@@ -60,29 +60,29 @@ class Names(Sums):
         found[at] = self._combine_unknown(a[at], b[at], function)
         return found.reshape(shape)
 
+    def _wide(self, cells: Array) -> Array:
+        """Marks functions of two bytes."""
+        return np.array([len(t) > 256 for t in self._tables])[cells[..., TABLE]]
+
+    def _folded(self, cells: Array, wide: Array) -> tuple[Array, Array]:
+        """Roots and tables of cells; those that are marked are values of their own."""
+        roots = np.where(wide[..., None], cells[..., VALUE], cells[..., ROOT])
+        return roots, np.where(wide, 0, cells[..., TABLE].astype(np.int64))
+
     def _lifted(self, cells: Array, others: Array) -> Array:
         """Cells as functions of a pair of roots where the other operand is one, and their root is one of the two."""
-        wide = np.array([len(t) > 256 for t in self._tables])
-        at = np.flatnonzero(wide[others[:, TABLE]] & (cells[:, ROOT] != others[:, ROOT]).any(axis=1))
-        known, parts = self._pairs
-        if not len(at) or not len(known):
-            return cells
-        folded = wide[cells[at][:, TABLE]]  # a function of two bytes is a value of its own here
-        words = words_of(others[at][:, ROOT])
-        own = words_of(np.where(folded[:, None], cells[at][:, VALUE], cells[at][:, ROOT]))
-        tables = np.where(folded, 0, cells[at][:, TABLE].astype(np.int64))
-        place = np.minimum(np.searchsorted(known, words), len(known) - 1)
-        found = cells.copy()
-        for side in (0, 1):
-            inside = (known[place] == words) & (words_of(parts[place, side]) == own)
-            here = at[inside]
+        at = np.flatnonzero(self._wide(others) & (cells[:, ROOT] != others[:, ROOT]).any(axis=1))
+        known, parts = self._pairs.find(others[at][:, ROOT])
+        at, found = at[known], cells.copy()
+        own, tables = self._folded(cells[at], self._wide(cells[at]))
+        for side, spread in ((0, lambda t: np.repeat(t, 256)), (1, lambda t: np.tile(t, 256))):
+            inside = (parts[:, side] == own).all(axis=1)
 
-            def number(table: int, side: int = side) -> int:
-                values = self.table(table)
-                return self.register(np.repeat(values, 256) if side == 0 else np.tile(values, 256))
+            def number(table: int, spread: Callable[[Array], Array] = spread) -> int:
+                return self.register(spread(self.table(table)))
 
-            found[here, TABLE] = self.by_groups([tables[inside]], number)
-            found[here, ROOT] = others[here, ROOT]
+            found[at[inside], TABLE] = self.by_groups([tables[inside]], number)
+            found[at[inside], ROOT] = others[at[inside], ROOT]
         return found
 
     def _paired(self, a: Array, b: Array) -> tuple[Array, Array]:
@@ -90,8 +90,7 @@ class Names(Sums):
         swap = words_of(a) > words_of(b)
         parts = np.stack([np.where(swap[:, None], b, a), np.where(swap[:, None], a, b)], axis=1)
         roots = self.mix(("pair",), parts[:, 0], parts[:, 1])
-        known, at = np.unique(np.concatenate([self._pairs[0], words_of(roots)]), return_index=True)
-        self._pairs = known, np.concatenate([self._pairs[1], parts])[at]
+        self._pairs.keep(roots, parts)
         return roots, swap
 
     def _unfolded(self, cells: Array, others: Array) -> Array:
@@ -99,10 +98,8 @@ class Names(Sums):
         a function of them."""
         if 2 not in self._maxima:
             return cells
-        (known, sets), words = self._maxima[2], words_of(cells[:, ROOT])
-        place = np.minimum(np.searchsorted(known, words), len(known) - 1)
-        at = np.flatnonzero(known[place] == words)
-        found, parts = cells.copy(), sets[place[at]]
+        here, parts = self._maxima[2].find(cells[:, ROOT])
+        at, found = np.flatnonzero(here), cells.copy()
         roots, swap = self._paired(parts[:, 0, :FIELDS], parts[:, 1, :FIELDS])
         near = words_of(np.concatenate([parts[..., :FIELDS], roots[:, None]], axis=1))
         near = (near == words_of(others[at, ROOT])[:, None]).any(axis=1)
@@ -119,13 +116,8 @@ class Names(Sums):
     def _combine_unknown(self, a: Array, b: Array, function: Array) -> Array:
         a, b = self._unfolded(a, b), self._unfolded(b, a)
         a, b = self._lifted(a, b), self._lifted(b, a)
-        wide = np.array([len(t) > 256 for t in self._tables])
         same = (a[:, ROOT] == b[:, ROOT]).all(axis=1)
-        roots_a, roots_b = a[:, ROOT].copy(), b[:, ROOT].copy()
-        tables_a, tables_b = a[:, TABLE].astype(np.int64), b[:, TABLE].astype(np.int64)
-        for cells, roots, tables in ((a, roots_a, tables_a), (b, roots_b, tables_b)):
-            folded = wide[tables] & ~same  # a function of two bytes is a value of its own here
-            roots[folded], tables[folded] = cells[folded][:, VALUE], 0
+        (roots_a, tables_a), (roots_b, tables_b) = (self._folded(x, self._wide(x) & ~same) for x in (a, b))
         roots, swap = roots_a, np.zeros(len(same), bool)
         roots[~same], swap[~same] = self._paired(roots_a[~same], roots_b[~same])
 
@@ -142,7 +134,6 @@ class Names(Sums):
 
     def _of_one_root(self, roots: Array, numbers: Array) -> None:
         """Replaces pairs of roots and functions that depend on one of the two by that root and its function."""
-        known, parts = self._pairs
         for number in np.unique(numbers):
             table = self.table(int(number))
             if len(table) == 256 or (table == table[0]).all():
@@ -151,7 +142,7 @@ class Names(Sums):
             for side, line in ((0, square[:, :1]), (1, square[:1])):
                 if (square == line).all():
                     at = numbers == number
-                    roots[at] = parts[np.searchsorted(known, words_of(roots[at])), side]
+                    roots[at] = self._pairs.find(roots[at])[1][:, side]
                     numbers[at] = self.register(line.ravel())
                     break
             else:
@@ -162,7 +153,7 @@ class Names(Sums):
         of their inverted bits, by those of a set's maximum."""
         at = np.flatnonzero(numbers == number)
         for tables, after in self._maxima_of(square):
-            parts = self._pairs[1][np.searchsorted(self._pairs[0], words_of(roots[at]))]
+            parts = self._pairs.find(roots[at])[1]
             sides = np.broadcast_to([self.register(table) for table in tables], parts.shape[:2])
             found = self.look_up(self.maximum(self.of_roots(parts, sides)), after)
             roots[at], numbers[at] = found[:, ROOT], found[:, TABLE]
@@ -234,42 +225,33 @@ class Names(Sums):
         byte, weight, scale = cells[at], weights[at].astype(np.int64), bits[at]
         product = byte[:, VALUE].astype(np.int64) * weight[:, None] % PRIMES
         known, added = as_integers((acc[at].astype(np.int64) - product) % PRIMES)
-        for w, c, s in np.unique(np.stack([weight, added, scale.astype(np.int64)])[:, known], axis=1).T:
-            here = known & (weight == w) & (added == c) & (scale == s)
-            self.count("requantised byte")
-            sums = numerics.wrap32(BYTES.astype(np.int64) * w + c)
-            result = self.look_up(byte[here], numerics.requantize(sums, np.uint32(s), *rule))
-            found[tuple(axis[here] for axis in at)] = result
+        kinds = np.stack([weight, added, scale.astype(np.int64), known], axis=1)
+        for (w, c, bits_of_scale, constant), here in cases(kinds):
+            if constant:
+                self.count("requantised byte")
+                sums = numerics.wrap32(BYTES.astype(np.int64) * w + c)
+                result = self.look_up(byte[here], numerics.requantize(sums, np.uint32(bits_of_scale), *rule))
+                found[tuple(axis[here] for axis in at)] = result
 
     def _learn(self, roots: Array, low: int, high: int, values: Array) -> None:
         """Keeps that these roots, clamped, are values: so the roots are at most, or at least, or just these."""
-        words = words_of(roots)
-        least = np.where(values == low, -128, values)
-        most = np.where(values == high, 127, values)
-        known, ranges = self._bounds
-        words, ranges = np.concatenate([known, words]), np.concatenate([ranges, np.stack([least, most], axis=1)])
-        words, first = np.unique(words, return_index=True)
-        self._bounds = words, ranges[first]
+        self._bounds.keep(
+            roots, np.stack([np.where(values == low, -128, values), np.where(values == high, 127, values)], axis=1)
+        )
         self.count("constant for every input", len(values))
 
     def _constant_ones(self, cells: Array) -> Array:
         """Cells with those that are known to be constants replaced by these."""
-        known, ranges = self._bounds
-        if not len(known):
-            return cells
-        words = words_of(cells[..., ROOT])
-        at = np.minimum(np.searchsorted(known, words), len(known) - 1)
-        here = known[at] == words
+        here, ranges = self._bounds.find(cells[..., ROOT])
         if here.any():
 
             def only(table: int, least: int, most: int) -> int:
                 values = self.table(table)[np.arange(least - 128, most - 127) & 255]
                 return int(values[0]) & 255 if (values == values[0]).all() else 256
 
-            ends = ranges[at[here]] + 128
-            values = self.by_groups([cells[here][:, TABLE], ends[:, 0], ends[:, 1]], only)
+            values = self.by_groups([cells[here][:, TABLE], *(ranges.T + 128)], only)
             fixed = np.flatnonzero(here.ravel())[values < 256]
-            cells.reshape(-1, CELL)[fixed] = self.constants(BYTES[values[values < 256]])
+            cells.reshape(-1, CELL)[fixed] = self.bytes[BYTES[values[values < 256]]]
         return cells
 
     def maximum(self, cells: Array) -> Array:
@@ -280,11 +262,8 @@ class Names(Sums):
         """
         self.count("maximum")
         lead, n = cells.shape[:-2], cells.shape[-2]
-        operands = cells[..., FIELDS:].reshape(-1, n, CELL - FIELDS)
-        wide = np.array([len(t) > 256 for t in self._tables])[operands[..., FIELDS]]
-        if wide.any():  # a function of two bytes is a value of its own here
-            operands = operands.copy()
-            operands[wide, :FIELDS], operands[wide, FIELDS] = cells.reshape(-1, n, CELL)[wide][:, VALUE], 0
+        roots, tables = self._folded(cells, self._wide(cells))  # a function of two bytes is a value of its own here
+        operands = np.concatenate([roots, tables[..., None]], axis=-1).astype(np.uint32).reshape(-1, n, CELL - FIELDS)
         nested, wide = self._nested(operands)
         found = np.empty((len(operands), CELL), np.uint32)
         found[~nested] = self._maximum(operands[~nested])
@@ -294,26 +273,23 @@ class Names(Sums):
 
     def _nested(self, operands: Array) -> tuple[Array, Array]:
         """Marks the sets with maxima among their operands, and gives these sets with the operands of the maxima."""
-        words = words_of(operands)
         hits = []
-        for width, (known, sets) in self._maxima.items():
-            place = np.minimum(np.searchsorted(known, words), len(known) - 1)
-            if (here := known[place] == words).any():
-                slopes = self.by_groups([operands[..., FIELDS]], self._slope)
-                hits.append((width, here & (slopes == 1), place, sets))
-        nested = np.any([here.any(axis=1) for _, here, _, _ in hits], axis=0) if hits else np.zeros(len(words), bool)
+        for width, facts in self._maxima.items():
+            here, sets = facts.find(operands)
+            rising = self.by_groups([operands[here][:, FIELDS]], self._slope) == 1
+            here[here] = rising
+            hits.append((width, here, sets[rising]))
+        nested = np.any([here.any(axis=1) for _, here, _ in hits], axis=0) if hits else np.zeros(len(operands), bool)
         if not nested.any():
             return nested, operands[:0]
         most = max(width for width, *_ in hits)
         wide = np.empty((int(nested.sum()), operands.shape[1], most, operands.shape[2]), np.uint32)
         wide[:] = self.bytes[-128, FIELDS:]
         wide[:, :, 0] = operands[nested]
-        for width, everywhere, place, sets in hits:
-            here = everywhere[nested]
-            inner = sets[place[nested][here]]
-            outer = np.broadcast_to(operands[nested][here][:, None, FIELDS], inner.shape[:2])
+        for width, everywhere, inner in hits:
+            outer = np.broadcast_to(operands[everywhere][:, None, FIELDS], inner.shape[:2])
             inner[..., FIELDS] = self.by_groups([inner[..., FIELDS], outer], self._composed)
-            wide[here, :width] = inner
+            wide[everywhere[nested], :width] = inner
         return nested, wide.reshape(len(wide), -1, operands.shape[2])
 
     def _composed(self, inner: int, outer: int) -> int:
@@ -354,7 +330,8 @@ class Names(Sums):
         sets = np.concatenate([roots, inner[..., None].astype(np.uint32)], axis=2)
         for width in set(left.tolist()) - {0, 1}:
             at = np.flatnonzero(left == width)
-            self._keep_sets(total[at], sets[at[:, None], order[at, :width]])
+            known = self._maxima.setdefault(width, Facts(width, FIELDS + 1, kind=np.uint32))
+            known.keep(total[at], sets[at[:, None], order[at, :width]])
         return found
 
     def _join(self, tables: Array, again: Array, i: int) -> None:
@@ -363,15 +340,6 @@ class Names(Sums):
         tables[at, i + 1] = self.by_groups(
             [tables[at, i], tables[at, i + 1]], lambda a, b: self.register(np.maximum(self.table(a), self.table(b)))
         )
-
-    def _keep_sets(self, roots: Array, sets: Array) -> None:
-        """Keeps what maxima are made of."""
-        known, kept = self._maxima.get(sets.shape[1], (np.zeros(0, np.uint64), sets[:0]))
-        words = words_of(roots)
-        new = ~np.isin(words, known)
-        if new.any():
-            words, at = np.unique(np.concatenate([known, words[new]]), return_index=True)
-            self._maxima[sets.shape[1]] = words, np.concatenate([kept, sets[new]])[at]
 
     def _slope(self, number: int) -> int:
         """Returns 1 for a table of a byte that never falls with the value, 2 for one that never rises, 0 for others."""

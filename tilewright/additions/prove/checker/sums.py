@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.isa import numerics
-from tilewright.prove.checker.cells import Cells, Facts, words_of
+from tilewright.prove.checker.cells import Cells, Facts, cases
 from tilewright.prove.checker.fields import FIELDS, PRIMES, Array, as_integers
 
 #: Values of a sum that are tried one by one.
@@ -18,7 +18,7 @@ class Sums(Cells):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.whole = Facts(FIELDS)  # lowest bytes: elements of the integers
-        self._sums = np.zeros(0, np.uint64), np.zeros((0, 3), np.int64)  # sums: their scale, least and largest value
+        self._sums = Facts(3)  # sums: their scale, least and largest value
 
     def divided(self, roots: Array, values: Array, added: Array, bits: Array, zero_point: int) -> None:
         """Keeps the ranges of quotients of sums by integers, and of what these leave of the sums, by every sum.
@@ -27,9 +27,8 @@ class Sums(Cells):
         """
         marked, facts = self.ranges.find(values)
         at = np.nonzero(marked)
-        cases = np.concatenate([facts, np.stack([added[at], bits[at].astype(np.int64)], axis=1)], axis=1)
-        for case in np.unique(cases, axis=0):
-            least, most, multiple, bias, scale = (int(v) for v in case)
+        kinds = np.concatenate([facts, np.stack([added[at], bits[at].astype(np.int64)], axis=1)], axis=1)
+        for (least, most, multiple, bias, scale), case in cases(kinds):
             if not 2.0**-24 < (factor := float(numerics.scale_value(np.uint32(scale)))) <= 1:
                 continue
             divisor, step = round(1 / factor), multiple if least % multiple == 0 else 1
@@ -39,7 +38,7 @@ class Sums(Cells):
             sums = np.arange(least, most + 1, step)
             quotients = numerics.requantize(sums + bias, np.uint32(scale), zero_point, -128, 127).astype(np.int64)
             left = sums - divisor * quotients
-            here = tuple(axis[(cases == case).all(axis=1)] for axis in at)
+            here = tuple(axis[case] for axis in at)
             elements = values[here].astype(np.int64)
             if (left == left[0]).all():
                 inverse = np.array([pow(divisor, -1, int(p)) for p in PRIMES])
@@ -61,26 +60,20 @@ class Sums(Cells):
 
     def keep_sums(self, acc: Array, scale: Array, least: Array, most: Array) -> None:
         """Keeps that sums [..., FIELDS], requantised by a scale, lie between two values: broadcast."""
-        known, facts = self._sums
         new = np.stack([np.broadcast_to(x, acc.shape[:-1]).ravel() for x in (scale, least, most)], axis=1)
-        words, at = np.unique(np.concatenate([known, words_of(acc).ravel()]), return_index=True)
-        self._sums = words, np.concatenate([facts, new.astype(np.int64)])[at]
+        self._sums.keep(acc.reshape(-1, FIELDS), new)
 
     def known_scales(self, acc: Array, bits: Array, zero_point: int, rounding: int) -> Array:
         """Scales with those replaced by the kept ones that give the same for every value of the sum."""
-        known, facts = self._sums
-        if not len(known):
+        here, facts = self._sums.find(acc)
+        if not here.any():
             return bits
-        words = words_of(acc)
-        at = np.minimum(np.searchsorted(known, words), len(known) - 1)
-        here = (known[at] == words) & (facts[at, 0] != bits)
-        found = bits.copy()
-        cases = np.concatenate([bits[here][:, None].astype(np.int64), facts[at[here]]], axis=1)
-        for case in np.unique(cases, axis=0):
-            own, other, least, most = (int(v) for v in case)
+        found, chosen = bits.copy(), bits[here]
+        for (own, other, least, most), case in cases(np.concatenate([chosen[:, None].astype(np.int64), facts], axis=1)):
             sums, rule = np.arange(least, most + 1), (zero_point, -128, 127, rounding)
             first, second = (numerics.requantize(sums, np.uint32(scale), *rule) for scale in (own, other))
-            if np.array_equal(first, second):
+            if own != other and np.array_equal(first, second):
                 self.count("scale with the same results")
-                found[here] = np.where((cases == case).all(axis=1), np.uint32(other), found[here])
+                chosen[case] = other
+        found[here] = chosen
         return found
