@@ -70,14 +70,15 @@ def check_memory(sizes: Mapping[str, int], buffers: Sequence[Buffer], sections: 
         if b.offset < 0 or b.nbytes < 0 or b.offset + b.nbytes > sizes[b.space]:
             raise Unfit(f"buffer {b.name!r} lies outside of the {sizes[b.space]} bytes of {b.space!r}")
         if b.data:
-            if b.space != "host" or b.data not in sections:
+            if b.space not in ("host", "arena") or b.data not in sections:
                 raise Unfit(f"buffer {b.name!r} takes its bytes from section {b.data!r}, which does not exist")
             if len(sections[b.data]) > b.nbytes:
                 raise Unfit(f"buffer {b.name!r} has {b.nbytes} bytes, its section {b.data!r} {len(sections[b.data])}")
             constants.append(b)
-    constants.sort(key=lambda b: b.offset)
+    constants.sort(key=lambda b: (b.space, b.offset))
     for first, second in itertools.pairwise(constants):
-        if first.offset + first.nbytes > second.offset and first.nbytes and second.nbytes:
+        overlap = first.space == second.space and first.offset + first.nbytes > second.offset
+        if overlap and first.nbytes and second.nbytes:
             raise Unfit(f"the constants {first.name!r} and {second.name!r} overlap")
 
 
@@ -103,7 +104,8 @@ def check_tensor(tensor: TensorInfo, buffers: Mapping[str, Buffer]) -> None:
 
 
 def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> None:
-    """Checks that states have own names, and begin and end as one kind of tensor in host memory. Raises `Unfit`."""
+    """Checks that states have own names, and begin and end as one kind of tensor in memory of the host, or of the
+    device in blocks. Raises `Unfit`."""
     names: set[str] = set()
     for state in states:
         if state.name in names:
@@ -111,8 +113,8 @@ def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> 
         names.add(state.name)
         for tensor in (state.begin, state.end):
             check_tensor(tensor, buffers)
-            if not tensor.buffer or buffers[tensor.buffer].space != "host":
-                raise Unfit(f"state {state.name!r} is not in host memory")
+            if not tensor.buffer or buffers[tensor.buffer].space != ("host" if tensor.relayout is None else "arena"):
+                raise Unfit(f"state {state.name!r} is neither in host memory nor in blocks in the arena")
         if (state.begin.dtype, tuple(state.begin.shape)) != (state.end.dtype, tuple(state.end.shape)):
             raise Unfit(f"state {state.name!r} ends a run as another tensor than it begins the next one with")
         if not buffers[state.begin.buffer].data:

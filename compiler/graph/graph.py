@@ -85,12 +85,15 @@ class State:
         begin: the graph's input with the value that a run begins with.
         end: the graph's output with the value that the next run begins with.
         initial: the value that the first run begins with.
+        plain: the tensor that has the value as the model has it where `begin` and `end` are its blocks of lanes; else
+            "".
     """
 
     name: str
     begin: str
     end: str
     initial: np.ndarray
+    plain: str = ""
 
 
 class DroppedChannels(Struct, frozen=True):

@@ -89,6 +89,13 @@ def kept_in_place(graph: Graph) -> dict[str, str]:
     return found
 
 
+def blocked_shape(graph: Graph, state: State) -> tuple[int, int, int, int, int]:
+    """[N, CB, H, W, lanes] of a state whose tensors are its blocks."""
+    _, heads, length, _ = graph.tensor(state.plain).shape
+    blocks, _, lanes = graph.tensor(state.begin).shape
+    return heads, blocks // heads, 1, length, lanes
+
+
 def is_scatter(node: Node) -> bool:
     """True for ops that put values into a tensor, unless they add them up or the like."""
     reduction = node.attributes.get("reduction", "none")

@@ -51,7 +51,7 @@ def link(name: str, programs: Mapping[str, Program], constants: bytes) -> Progra
 
 
 class _Shared(Struct):
-    """Host memory that entry points share: constants once, by their bytes, and states by their names."""
+    """Memory that entry points share: constants of the host once, by their bytes, and states by their names."""
 
     size: int = 0
     buffers: dict[str, Buffer] = field(default_factory=dict)
@@ -66,17 +66,20 @@ class _Shared(Struct):
             self._place(name, nbytes, name)
         return name
 
-    def state(self, entry: str, state: StateInfo, nbytes: int, initial: bytes) -> tuple[str, str]:
-        """The buffers with a state: where it begins a run, and where it ends one."""
+    def state(self, entry: str, state: StateInfo, place: Buffer, initial: bytes) -> tuple[str, str]:
+        """The buffers with a state: where it begins a run, and where it ends one. In blocks it stays at its place."""
         begin = f"state.{state.name}"
         known = self.states.get(state.name)
         if known is None:
             self.sections[begin] = initial
-            self._place(begin, nbytes, begin)
+            if place.space == "host":
+                self._place(begin, place.nbytes, begin)
+            else:
+                self.buffers[begin] = replace(place, name=begin, data=begin)
             self.states[state.name] = replace(
                 state, begin=replace(state.begin, buffer=begin), end=replace(state.end, buffer=begin)
             )
-        elif _kind(known.begin) != _kind(state.begin):
+        elif _kind(known.begin, self.buffers[begin]) != _kind(state.begin, place):
             raise CompileError(
                 f"entry point {entry!r} keeps state {state.name!r} as {_described(state.begin)}, another one as "
                 f"{_described(known.begin)}"
@@ -88,13 +91,15 @@ class _Shared(Struct):
         self.size += -(-nbytes // _ALIGN) * _ALIGN
 
 
-def _kind(t: TensorInfo) -> tuple[object, ...]:
-    return t.dtype, tuple(t.shape), t.scale, t.zero_point
+def _kind(t: TensorInfo, place: Buffer) -> tuple[object, ...]:
+    """Everything in which two entry points must agree on a state; in the device's memory its place, too."""
+    where = None if place.space == "host" else place.offset
+    return t.dtype, tuple(t.shape), t.scale, t.zero_point, t.relayout, where
 
 
 def _described(t: TensorInfo) -> str:
     scale = "" if t.scale is None else f" of scale {t.scale:g} and zero point {t.zero_point}"
-    return f"{t.dtype}{list(t.shape)}{scale}"
+    return f"{t.dtype}{list(t.shape)}{scale}{'' if t.relayout is None else ' in blocks'}"
 
 
 class _Part:
@@ -112,9 +117,10 @@ class _Part:
             begin, end = program.buffer(state.begin.buffer), program.buffer(state.end.buffer)
             if begin.offset != end.offset:
                 raise CompileError(f"entry point {entry!r} cannot change state {state.name!r} in place")
-            places = shared.state(entry, state, begin.nbytes, program.sections[begin.data])
+            places = shared.state(entry, state, begin, program.sections[begin.data])
             self.names[begin.name], self.names[end.name] = places
-            gone.append(begin)
+            if begin.space == "host":
+                gone.append(begin)
         for b in program.buffers:
             if b.space == "host" and b.data and b.name not in self.names:
                 self.names[b.name] = shared.constant(program.sections[b.data], b.nbytes)

@@ -28,7 +28,7 @@ class MemoryMap(Struct):
         constants: the device's constant region, which the emission adds to.
         blocked_constants: offsets in it, by name.
         host_constants: constants of CPU kernels in the host arena: the section with the bytes, by name.
-        in_place: tensors of the host arena that lie in the memory of another, by name.
+        in_place: tensors that lie in the memory of another, by name.
     """
 
     arena: MemoryPlan = field(default_factory=MemoryPlan)
@@ -84,6 +84,9 @@ def place_memory(
         lives.memory.blocked_constants[name] = lives.memory.constants.place(data)
     for name in graph.inputs:
         lives.of_tensor(name, 0, lives.end)
+    for state in graph.states:
+        if state.plain:
+            lives.memory.arena.begin_with(state.begin)
     for number, step in enumerate(steps):
         if isinstance(step, LayerStep):
             lives.of_layers(schedules.of[number], position)
@@ -102,7 +105,7 @@ def place_memory(
     lives.memory.host.place()
     lives.memory.verify()
     for name, home in lives.memory.in_place.items():
-        lives.memory.host.share(name, home)
+        (lives.memory.arena if home in partition.buffers else lives.memory.host).share(name, home)
     return lives.memory
 
 
@@ -117,7 +120,8 @@ class _Lives(Struct):
 
     def of_tensor(self, name: str, first: int, last: int) -> None:
         name = self.memory.in_place.get(name, name)
-        self.memory.host.need(name, self.graph.tensor(name).nbytes, first, last)
+        plan = self.memory.arena if name in self.partition.buffers else self.memory.host  # states in blocks
+        plan.need(name, self.graph.tensor(name).nbytes, first, last)
 
     def of_layers(self, schedule: Schedule, position: int) -> None:
         """Buffers of an NPU step that do not stay on the chip. Layers of a group run at the same time, so what any of
@@ -127,7 +131,7 @@ class _Lives(Struct):
             last = position + len(unit.layers) - 1
             on_chip |= {between.view.buffer for between in unit.between}
             for layer in unit.layers:
-                for name in (*reads_of(layer), *writes_of(layer)):
+                for name in (self.memory.in_place.get(n, n) for n in (*reads_of(layer), *writes_of(layer))):
                     if name in self.partition.buffers and name not in on_chip:
                         self.memory.arena.need(name, self.partition.buffers[name].allocated, position, last)
                     elif name not in on_chip and name not in self.partition.constants:

@@ -32,6 +32,7 @@ class MemoryPlan:
         self._lives: dict[str, _Life] = {}
         self.offsets: dict[str, int] = {}
         self.size = 0
+        self._first: list[str] = []
 
     def need(self, name: str, nbytes: int, first: int, last: int) -> None:
         """`name` is needed from position `first` to `last`; calling again widens its life."""
@@ -40,10 +41,21 @@ class MemoryPlan:
             first, last = min(first, life.first), max(last, life.last)
         self._lives[name] = _Life(-(-max(nbytes, 1) // _ALIGN) * _ALIGN, first, last)
 
+    def begin_with(self, name: str) -> None:
+        """Places `name`, which is needed to the end, before all others and behind what was named before: every program
+        with such buffers has them at the same offsets."""
+        self._first.append(name)
+
     def place(self) -> None:
         """Gives every buffer its offset."""
         placed: list[tuple[int, int, _Life]] = []  # offset, end, life
-        for name, life in sorted(self._lives.items(), key=lambda item: (-item[1].nbytes, item[1].first)):
+        for name in self._first:
+            life = self._lives[name]
+            self.offsets[name] = self.size
+            self.size += life.nbytes
+            placed.append((self.offsets[name], self.size, life))
+        others = [(name, life) for name, life in self._lives.items() if name not in self.offsets]
+        for name, life in sorted(others, key=lambda item: (-item[1].nbytes, item[1].first)):
             at = 0
             for start, end, _ in sorted((p for p in placed if p[2].overlaps(life)), key=lambda p: p[:2]):
                 if at + life.nbytes <= start:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tilewright.common.version import tilewright_version
 from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph.graph import Graph, Tensor
+from tilewright.compiler.graph.graph import Graph, State, Tensor
+from tilewright.compiler.graph.states import blocked_shape
 from tilewright.compiler.npu.views import View
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.emission import Emission
@@ -17,7 +20,7 @@ from tilewright.compiler.stages.note_forms import notes_of
 from tilewright.compiler.stages.notes import notes_on
 from tilewright.compiler.stages.partition import Partition
 from tilewright.isa.config import NpuConfig
-from tilewright.isa.program import BlockedLayout, Buffer, HostFacts, KernelWork, Program, StateInfo, TensorInfo
+from tilewright.isa.program import BlockedLayout, Buffer, HostFacts, KernelWork, Layout, Program, StateInfo, TensorInfo
 
 _STEPS = (np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16))
 
@@ -51,7 +54,7 @@ def package(
         buffers=_buffers(graph, memory),
         inputs=[_info(graph, memory, name) for name in graph.inputs if name not in states],
         outputs=[_info(graph, memory, name) for name in graph.outputs if name not in states],
-        states=[StateInfo(s.name, *(_info(graph, memory, n) for n in (s.begin, s.end))) for s in graph.states],
+        states=[_state(graph, memory, state) for state in graph.states],
         tensors=_quantised_tensors(graph, partition, memory, options.keep_all),
         steps=emission.steps,
         later=emission.later,
@@ -115,10 +118,21 @@ def _sections(graph: Graph, segments: dict[int, cpu.Segment], memory: MemoryMap)
 def _buffers(graph: Graph, memory: MemoryMap) -> list[Buffer]:
     arena, host = memory.arena, memory.host
     data = memory.host_constants | {state.begin: f"state{number}" for number, state in enumerate(graph.states)}
-    buffers = [Buffer(name, "arena", at, arena.nbytes(name)) for name, at in arena.offsets.items()]
+    buffers = [Buffer(name, "arena", at, arena.nbytes(name), data.get(name, "")) for name, at in arena.offsets.items()]
     for name, at in host.offsets.items():
         buffers.append(Buffer(name, "host", at, host.nbytes(name), data.get(name, "")))
     return buffers
+
+
+def _state(graph: Graph, memory: MemoryMap, state: State) -> StateInfo:
+    """A state, in its own shape where its tensors are its blocks."""
+    ends = [_info(graph, memory, name) for name in (state.begin, state.end)]
+    if state.plain:
+        shape = blocked_shape(graph, state)
+        blocks = BlockedLayout(shape, shape[-1], 0, Layout.CHANNELS_LAST)
+        own = graph.tensor(state.plain).shape
+        ends = [replace(info, shape=own, buffer=info.name, relayout=blocks, where="npu") for info in ends]
+    return StateInfo(state.name, *ends)
 
 
 def _info(graph: Graph, memory: MemoryMap, name: str) -> TensorInfo:

@@ -202,6 +202,8 @@ class _Writer:
         return f"{{{', '.join(map(str, fields))}}}"
 
     def _state(self, state: StateInfo) -> str:
+        if state.begin.relayout is not None:
+            raise UsageError(f"state {state.name!r} is kept in the NPU's memory; programs in C keep states of the host")
         begin, end = (self.numbers[t.buffer] for t in (state.begin, state.end))
         initial = self.data[self.program.buffer(state.begin.buffer).data]
         return f"{{{begin}, {end}, {nbytes_of(state.begin)}, {self.stem}_data + {initial}}}"

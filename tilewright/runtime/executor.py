@@ -137,9 +137,13 @@ class Executor:
             device.write(self.bases["constant"], program.constants)
         self.host = self._zeros(program.host_bytes)
         for buffer in program.buffers:
-            if buffer.space == "host" and buffer.data:
-                data = np.frombuffer(program.sections[buffer.data], np.uint8)
+            if not buffer.data:
+                continue
+            data = np.frombuffer(program.sections[buffer.data], np.uint8)
+            if buffer.space == "host":
                 self.host[buffer.offset : buffer.offset + data.size] = data
+            else:  # a state in blocks
+                device.write(self.bases[buffer.space] + buffer.offset, data)
         cpu_steps = [s for s in program.steps if isinstance(s, CpuStep)]
         self.workspace = self._zeros(max((s.workspace for s in cpu_steps), default=0))
         self._kernels = {

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.compiler.graph.graph import Node, Tensor
 from tilewright.compiler.graph.moves import permutation
+from tilewright.compiler.graph.states import blocked_shape
 from tilewright.compiler.npu.blocks.blocked import BlockedBuffer, Contents
 from tilewright.compiler.npu.blocks.layouts import Layouts
 from tilewright.compiler.npu.blocks.tables import (
@@ -44,6 +45,11 @@ class Converter:
         self.block = config.block_in
         self.tasks: list[Task] = []
         self.buffers: dict[str, BlockedBuffer] = {}
+        for state in self.graph.states:
+            if state.plain:
+                shape = blocked_shape(self.graph, state)
+                for name in (state.begin, state.end):
+                    self.buffers[name] = BlockedBuffer(name, state.plain, Contents.TENSOR, shape, Layout.CHANNELS_LAST)
         self.constants: dict[str, bytes] = {}
         self._plain = set(self.graph.inputs) | {name for name, t in self.graph.tensors.items() if t.is_const}
 

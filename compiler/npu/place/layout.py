@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.graph.ops.concat import QConcat
+from tilewright.compiler.graph.states import blocked_shape
 from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.blocks.layouts import Layouts
 from tilewright.compiler.npu.blocks.wiring import Wiring
@@ -21,7 +22,7 @@ def choose_layouts(wiring: Wiring, work: WorkOrder, block: int) -> Layouts:
         work: chains and nodes in order.
         block: lanes of a channel block.
     """
-    layouts = Layouts(wiring)
+    layouts = Layouts(wiring, blocked=blocked_states(wiring.graph))
     for chain in work:
         if isinstance(chain, Chain):
             rank = len(wiring.shape(chain.head.outputs[0]))
@@ -32,6 +33,20 @@ def choose_layouts(wiring: Wiring, work: WorkOrder, block: int) -> Layouts:
             layouts.chosen[chain.head.outputs[0]] = layout
             layouts.blocked[name] = Blocked(layout, view)
     return layouts
+
+
+def blocked_states(graph: Graph) -> dict[str, Blocked]:
+    """Returns the states that are kept in blocks as views of these, by the names of the tensors they are to others."""
+    found = {}
+    for state in graph.states:
+        if state.plain:
+            dims, lanes = (
+                planes_of(graph.tensor(state.plain).shape, Layout.CHANNELS_LAST),
+                blocked_shape(graph, state)[-1],
+            )
+            view = dense_view(state.plain, state.end, ARENA_REGION, dims, lanes)
+            found[state.plain] = Blocked(Layout.CHANNELS_LAST, view, alias=True)
+    return found
 
 
 def _layout_of_operands(wiring: Wiring, layouts: Layouts, node: Node) -> Layout:

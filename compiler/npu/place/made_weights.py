@@ -29,10 +29,12 @@ def becomes_weights(wiring: Wiring, node: Node, config: NpuConfig, on_npu: OnNpu
         on_npu: returns True for nodes that run on the NPU.
     """
     name = node.inputs[1]
-    maker = wiring.producers.get(name)
-    while maker is not None and maker.op in MOVES:
+    maker, states = wiring.producers.get(name), {state.plain for state in wiring.graph.states}
+    while maker is not None and maker.op in MOVES and name not in states:
         name = maker.inputs[0]
         maker = wiring.producers.get(name)
+    if name in states:
+        return True  # keys and values as they are kept
     op = npu_op_of(maker) if maker is not None and on_npu(maker) else None
     if op is None:
         return False

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.npu.rewrites.block_states import block_states
 from tilewright.compiler.npu.rewrites.broadcast_channels import broadcast_channels
 from tilewright.compiler.npu.rewrites.correct_adds import correct_adds
 from tilewright.compiler.npu.rewrites.drop_channels import drop_channels
@@ -55,6 +56,7 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite("lower_moves", lower_moves, "movement that no view can say to products with weights of 0 and 1"),
     Rewrite("pad_heads", pad_heads, "attention heads to whole blocks of channels, and back behind the product"),
     Rewrite("lower_per_channel", lower_per_channel, "PRelu, Mul, Div, Add, Sub per channel to depthwise convolutions"),
+    Rewrite("block_states", block_states, "caches of keys and values to their blocks of lanes"),
 )
 """The ordered rewrites."""
 
@@ -78,7 +80,7 @@ def run_rewrites(
     Raises:
         CompileError: a rewrite broke the graph; always a compiler bug.
     """
-    chosen = [rewrite for rewrite in REWRITES if not (keep_all and rewrite.run is drop_channels)]
+    chosen = [rewrite for rewrite in REWRITES if not (keep_all and rewrite.run in (drop_channels, block_states))]
     run_passes(graph, [rewrite.bound(config) for rewrite in chosen], print_after, out)
 
 

@@ -189,6 +189,10 @@ class _Writer:
         for name in sorted(names):
             own, leader = self.recipe.ranges[name], self.groups.find(name)
             found[leader] = found[leader].union(own) if leader in found else own
+        for layer in self.layers if self.network.whole else ():
+            if layer.kind is Kind.PRODUCT and not layer.weights:
+                for leader in map(self.groups.find, layer.inputs):
+                    found[leader] = _around_zero(found[leader])
         return {name: found[self.groups.find(name)] for name in names}
 
     # -- inputs of layers ---------------------------------------------------------------------------------------------
@@ -341,6 +345,13 @@ class _Writer:
             if not any(x.domain == "com.microsoft" for x in result.opset_import):
                 result.opset_import.append(helper.make_opsetid("com.microsoft", 1))
         return result
+
+
+def _around_zero(found: Range) -> Range:
+    """The range with 0 in its middle, unless it begins there: a product of two activations then has no zero points, for
+    which the NPU would read a cache once more. Half a bit at most."""
+    bound = max(-found.low, found.high)
+    return found if found.low >= 0 else Range(-bound, bound)
 
 
 def _same(a: Weights, b: Weights) -> bool:

@@ -91,12 +91,12 @@ def test_everything_between_token_and_logits_has_8_bits() -> None:
 
 @pytest.mark.medium
 def test_token_takes_a_turn_for_each_layer_and_one() -> None:
-    """Attention to the cache alone stays on the CPU between turns; logits are onnxruntime's."""
+    """New rows alone are put into the cache by the CPU between turns; logits are onnxruntime's."""
     model = zoo.build_quantized("micro_llama", cache=False, **SIZES, whole=True)
     program = tw.compile_program(model, shapes={"input_ids": [1, 1]}, states="auto", cache=False)
     assert sum(isinstance(step, NpuStep) for step in program.steps) == 3
     ops = [op.split()[0] for step in program.steps if isinstance(step, CpuStep) for op in step.ops]
-    assert not {"QNorm", "QMul", "QConcat"} & set(ops) and ops.count("QAdd") == 2  # of the masks
+    assert not any(op.startswith("Q") and op != "QuantizeLinear" for op in ops)
     device = tw.Device("functional")
     state = {name: value for name, value in prompts(model, 1)[0].items() if name.startswith("past")}
     for position, token in enumerate([40, 7, 33, 40]):

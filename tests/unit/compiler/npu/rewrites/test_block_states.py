@@ -1,0 +1,106 @@
+"""Caches in blocks of lanes: attention on the NPU with onnxruntime's bytes, and states as users see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from tests.common import onnx_models
+from tilewright import zoo
+from tilewright.errors import UsageError
+from tilewright.export.c_program import export_c
+from tilewright.isa.program import CpuStep, NpuStep, Program
+from tilewright.zoo.llama import prompts
+
+SIZES: dict[str, Any] = {"layers": 2, "width": 96, "heads": 3, "kv_heads": 1, "hidden": 128, "window": 32}
+"""Heads of two blocks of channels, each half of which is one, and a cache of two blocks of rows."""
+ENTRIES = {"prefill": {"input_ids": [1, 32]}, "decode": {"input_ids": [1, 1]}}
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    return zoo.build_quantized("micro_llama", context=64, whole=True, **SIZES)
+
+
+@pytest.fixture(scope="module")
+def decode(model: onnx.ModelProto) -> Program:
+    return tw.compile_program(model, shapes={"input_ids": [1, 1]}, states="auto", cache=False)
+
+
+def feeds(position: int, token: int) -> dict[str, np.ndarray]:
+    return {"input_ids": np.array([[token]]), "position_ids": np.array([[position]])}
+
+
+def cpu_ops(program: Program) -> list[str]:
+    return [op.split()[0] for step in program.steps if isinstance(step, CpuStep) for op in step.ops]
+
+
+@pytest.mark.medium
+def test_tokens_and_states_are_onnxruntimes(model: onnx.ModelProto, decode: Program) -> None:
+    """Both simulators, past the end of the cache, from a program that was written and read."""
+    assert not {"QMatMul", "QSoftmax", "QTake", "PackMatMulParams"} & set(cpu_ops(decode))
+    program = Program.from_bytes(decode.to_bytes())
+    program.trusted = True
+    device, timed = tw.Device("functional"), tw.Device("cycle")
+    state = {name: value for name, value in prompts(model, 1)[0].items() if name.startswith("past")}
+    for position, token in enumerate(np.random.default_rng(0).integers(96, size=36).tolist()):
+        outputs = onnx_models.run(model, feeds(position, token) | state)
+        state = {name: outputs[name.replace("past_key_values", "present")] for name in state}
+        logits = device.run(program, feeds(position, token))["logits"]
+        np.testing.assert_array_equal(logits, outputs["logits"])
+        if position < 2:
+            np.testing.assert_array_equal(timed.run(program, feeds(position, token))["logits"], logits)
+    kept = device.states(program)
+    for name, value in state.items():
+        info = next(x.begin for x in program.states if x.name == name)
+        assert kept[name].shape == value.shape and isinstance(info.scale, float) and isinstance(info.zero_point, int)
+        np.testing.assert_allclose((kept[name].astype(np.float32) - info.zero_point) * np.float32(info.scale), value)
+
+
+@pytest.mark.medium
+def test_states_are_saved_and_restored(decode: Program) -> None:
+    device = tw.Device("functional")
+    first = [device.run(decode, feeds(i, 5 + i))["logits"] for i in range(3)]
+    kept = device.states(decode)
+    fourth = device.run(decode, feeds(3, 50))["logits"]
+    device.reset_state(decode)
+    np.testing.assert_array_equal(device.run(decode, feeds(0, 5))["logits"], first[0])
+    device.reset_state(decode, kept)
+    np.testing.assert_array_equal(device.run(decode, feeds(3, 50))["logits"], fourth)
+    other = tw.Device("functional")
+    other.reset_state(decode, kept)
+    np.testing.assert_array_equal(other.run(decode, feeds(3, 50))["logits"], fourth)
+
+
+@pytest.mark.medium
+def test_entry_points_share_them(model: onnx.ModelProto) -> None:
+    program = tw.compile_program(model, states="auto", entries=ENTRIES, cache=False)
+    device, tokens = tw.Device("functional"), np.random.default_rng(1).integers(96, size=(1, 32))
+    state = {name: value for name, value in prompts(model, 1)[0].items() if name.startswith("past")}
+    prompt = {"input_ids": tokens, "position_ids": np.arange(32)[None]}
+    outputs = onnx_models.run(model, prompt | state)
+    np.testing.assert_array_equal(device.run(program, prompt, entry="prefill")["logits"], outputs["logits"])
+    state = {name: outputs[name.replace("past_key_values", "present")] for name in state}
+    outputs = onnx_models.run(model, feeds(32, 7) | state)
+    np.testing.assert_array_equal(device.run(program, feeds(32, 7), entry="decode")["logits"], outputs["logits"])
+    assert all(sum(isinstance(s, NpuStep) for s in program.entry(name).steps) == 3 for name in ENTRIES)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("others", [{"window": 24}, {"width": 24}, {"whole": False}])
+def test_caches_that_stay_plain(others: dict[str, Any]) -> None:
+    """Rows that fill no block, heads that fill none, and attention that is not the NPU's."""
+    model = zoo.build_quantized("micro_llama", **{"context": 64, "whole": True, **SIZES, "layers": 1, **others})
+    program = tw.compile_program(model, shapes={"input_ids": [1, 1]}, states="auto", cache=False)
+    assert all(x.begin.relayout is None for x in program.states)
+
+
+@pytest.mark.medium
+def test_programs_in_c_have_none(model: onnx.ModelProto, tmp_path: Any) -> None:
+    program = tw.compile_program(model, shapes={"input_ids": [1, 1]}, states="auto", host="x86_64-linux", cache=False)
+    with pytest.raises(UsageError, match=r"state 'past_key_values\.0\.key' is kept in the NPU's memory"):
+        export_c(program, tmp_path)
