@@ -36,7 +36,7 @@ class ZynqBoard(Board):
     Attributes:
         system: its processing system.
         part: full name of the FPGA.
-        board_part: name of the vendor's board files, "" if the tool ships none.
+        board_part: name of the vendor's board files, "" if the tool ships none; with a pattern the newest is taken.
         export_clock_mhz: clock of the vendor's flow.
         memory_bytes: DRAM.
         memory_mbytes: highest DRAM bandwidth, in millions of bytes a second; 0 if unknown.
@@ -143,6 +143,16 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
             capacity=Capacity(lut=230400, ff=460800, dsp=1728, bram=624),
             export_clock_mhz=200,
             memory_bytes=2 << 30,
+        ),
+        ZynqBoard(
+            name="kv260",
+            title="Xilinx Kria KV260",
+            system=ZYNQMP,
+            part="xck26-sfvc784-2LV-c",
+            board_part="xilinx.com:kv260_som:part0:*",
+            capacity=Capacity(lut=117120, ff=234240, dsp=1248, bram=288),
+            export_clock_mhz=150,
+            memory_bytes=4 << 30,
         ),
     )
 }

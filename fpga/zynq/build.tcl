@@ -52,8 +52,9 @@ close_project
 
 # The block design.
 create_project -force system [file join $work system] -part $part
-if {$board_part ne "" && [llength [get_board_parts -quiet $board_part]] > 0} {
-    set_property board_part $board_part [current_project]
+set board_files [expr {$board_part eq "" ? "" : [lsort -dictionary [get_board_parts -quiet $board_part]]}]
+if {[llength $board_files] > 0} {
+    set_property board_part [lindex $board_files end] [current_project]
     set preset 1
 } else {
     puts "WARNING: no board files of $board_part: the processing system keeps its defaults; take its settings from"

@@ -47,7 +47,7 @@ def run_tcl(folder: Path, board_files: bool = True, slack: str = "0.5") -> list[
             stem = command[-1].removesuffix("*")
             return f"{stem}9.0 {stem}10.0"
         if name == "get_board_parts":
-            return "there" if board_files else ""
+            return f"{command[-1].removesuffix('*')}9 {command[-1].removesuffix('*')}10" if board_files else ""
         if name == "get_property":
             return {"PROGRESS": "100%", "SLACK": slack, "DIRECTORY": str(folder), "name": "inferred"}[command[1]]
         return ":".join([name, *command[-1:]]) if name.startswith(("get_", "create_bd_cell", "ipx::")) else ""
@@ -88,6 +88,8 @@ def test_tcl(exported: tuple[ZynqBoard, Path]) -> None:
         return [c for c in commands if c[0] == name]
 
     assert all(c[c.index("-part") + 1] == board.part for c in of("create_project"))
+    (chosen,) = (c[2] for c in of("set_property") if c[1] == "board_part")
+    assert chosen == f"{board.board_part.removesuffix('*')}10", "the newest of the board's files"
     sources = [Path(p).name for p in tcl_list(of("add_files")[0][-1])]
     assert sources == [f"{export.CORE}.v", verilog.file_name(TINY)]
     assert all((folder / name).exists() for name in sources)
