@@ -242,7 +242,8 @@ class Graph:
         if node.quantized is not None:
             return node.quantized.macs(operands, result)
         shapes = [() if t is None else t.shape for t in operands]
-        return macs_of(node.op, node.attrs, shapes, result.size)
+        weights = operands[1].data if len(operands) > 1 and operands[1] is not None else None
+        return macs_of(node.op, node.attrs, shapes, result.size, weights)
 
     def operands(self, node: Node) -> list[Tensor | None]:
         """The tensors a node reads, None for missing optional ones."""

@@ -6,20 +6,26 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 _WHOLE = ("LSTM", "GRU", "RNN")
-_BEHIND_PRODUCT = ("IntegerLSTM", "DynamicQuantizedLSTM")
+BEHIND_PRODUCT = ("IntegerLSTM", "DynamicQuantizedLSTM")
+"""LSTMs of integers or of weights in integers, whose products of the inputs are nodes of their own."""
 _GATES_OF_LSTM = 4
 #: Ops whose every step reads the state that the one before made.
-RECURRENT = (*_WHOLE, *_BEHIND_PRODUCT)
+RECURRENT = (*_WHOLE, *BEHIND_PRODUCT)
 
 
-def macs_of(op: str, attrs: Mapping[str, Any], shapes: Sequence[tuple[int, ...]], size: int) -> int:
+def macs_of(
+    op: str, attrs: Mapping[str, Any], shapes: Sequence[tuple[int, ...]], size: int, weights: np.ndarray | None = None
+) -> int:
     """Multiply-accumulates of a node; 0 for ops that are no products.
 
     Args:
         op: of the node.
         shapes: of its operands, () for those left out.
         size: elements of its first result.
+        weights: its second operand, where that is a constant.
     """
     match op:
         case "Conv" | "ConvInteger":
@@ -33,11 +39,18 @@ def macs_of(op: str, attrs: Mapping[str, Any], shapes: Sequence[tuple[int, ...]]
         case "Einsum" if len(shapes) > 1:
             return _of_einsum(str(attrs["equation"]), shapes)
     if op in _WHOLE:  # every step multiplies its inputs by W and its state by R, both with all gates
-        return shapes[0][0] * shapes[0][1] * (math.prod(shapes[1]) + math.prod(shapes[2]))
-    if op in _BEHIND_PRODUCT:
+        inputs = 0 if weights is not None and all(map(hands_on, weights)) else math.prod(shapes[1])
+        return shapes[0][0] * shapes[0][1] * (inputs + math.prod(shapes[2]))
+    if op in BEHIND_PRODUCT:
         steps, batch, hidden = attrs["shape"]
         return int(steps * batch * _GATES_OF_LSTM * hidden * hidden)
     return 0
+
+
+def hands_on(w: np.ndarray) -> bool:
+    """Whether a direction's weights of the inputs, [gates * hidden, inputs], are the identity: the inputs are gates
+    that products before have made."""
+    return w.shape[0] == w.shape[1] and bool(np.array_equal(w, np.eye(len(w), dtype=w.dtype)))
 
 
 def _of_einsum(equation: str, shapes: Sequence[tuple[int, ...]]) -> int:

@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.compiler.graph.macs import RECURRENT
+from tilewright.compiler.graph.macs import BEHIND_PRODUCT, RECURRENT
 from tilewright.compiler.stages.note_forms import UNUSED, reasons_in
 from tilewright.isa.program import Layer, Program
 
 _GATES = "its gates are functions of sums that no 8 bits hold, and every step waits for the one before"
+_STEPS_IN_FLOATS = (
+    "the file has its steps in floats; `tilewright quantize` makes integers of 256 steps at most, where that pays"
+)
 _IN_FLOATS = "the file has it in floats"
 _NO_PLACE = "what is around it runs on the CPU"
 
@@ -50,8 +53,10 @@ def _reason(layer: Layer, reasons: dict[str, str], nothing: str) -> str:
     """Why a layer is on the CPU; `nothing` where the program has no note on an integer op."""
     if layer.name in reasons:
         return reasons[layer.name]
-    if layer.op in RECURRENT:
+    if layer.op in BEHIND_PRODUCT:
         return _GATES
+    if layer.op in RECURRENT:
+        return _STEPS_IN_FLOATS
     return nothing if layer.op.startswith("Q") else _IN_FLOATS
 
 

@@ -36,6 +36,7 @@ from tilewright.compiler.cpu.ops.matmul import matmul_value
 from tilewright.compiler.cpu.ops.rules import op
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.cpu.stages.value import Value
+from tilewright.compiler.graph.macs import hands_on
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 SHARED_WORK = 1 << 17  # multiplications of a step from which threads share it: less is done before they have met
@@ -317,7 +318,9 @@ def _projected(ctx: Context, direction: int, x: Value, w: Value, kind: str) -> V
     transposed = ctx.lazy((size, columns), w.dtype, turned)
     rows = Value((steps * batch, size), x.dtype, ctx.buffer(x))
     full = (steps * batch, columns)
-    if x.dtype == "f32" and size and full[0]:
+    if const_w is not None and hands_on(const_w[direction]):
+        product = rows
+    elif x.dtype == "f32" and size and full[0]:
         product = matmul_value(ctx, rows, transposed, full, None if const_w is None else const_w[direction].T)
     else:
         ctx.buffer(transposed)

@@ -12,7 +12,7 @@ from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 MAX_UNROLLED = 20_000
 """Most nodes that a Loop or Scan may unroll to."""
 STAGED_UNROLLED = 200
-"""Most nodes that a Loop or Scan may unroll to where the host can run the loop instead."""
+"""Most nodes that a Loop or Scan in floats may unroll to where the host can run the loop instead."""
 STAGED_BRANCHES = 16
 """Most nodes in both branches of an If that run in vain, where the host can run the right one instead."""
 
@@ -176,7 +176,8 @@ def _steps(
 
 
 def _check_size(builder: OnnxBuilder, node: OnnxNode, body: onnx.GraphProto, steps: int) -> None:
-    limit = STAGED_UNROLLED if builder.staged else MAX_UNROLLED
+    integers = any(x.op_type == "QuantizeLinear" for x in body.node)  # the NPU's, if they are written out
+    limit = STAGED_UNROLLED if builder.staged and not integers else MAX_UNROLLED
     if steps * max(len(body.node), 1) > limit:
         raise StagingError(f"{node.label}: unrolls to more than {limit} nodes; shorter loops are accepted")
 

@@ -23,7 +23,7 @@ from tilewright.quantize import classes, correction, norms, precision, ranges, t
 from tilewright.quantize.decision import Candidate, Decision
 from tilewright.quantize.equalise import equalise
 from tilewright.quantize.judging import FLIPS, Judge, Measured
-from tilewright.quantize.layers import Network
+from tilewright.quantize.layers import Kind, Network
 from tilewright.quantize.metric import Task
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
 from tilewright.quantize.splitting import split
@@ -159,8 +159,8 @@ class _Search:
 
     def _keep_floats(self, plain: Recipe, best: Measured, fitted: bool, goal: float) -> None:
         """Measures candidates with layers in floats, until one reaches the goal. Weights fitted behind a layer count on
-        its noise, so each choice is fitted anew behind the first layer that it changes. Norms cost no products, so they
-        come first.
+        its noise, so each choice is fitted anew behind the first layer that it changes. First come steps of recurrent
+        layers, whose noise adds up, and norms, which cost no products.
 
         Args:
             plain: the best without fitted weights.
@@ -173,9 +173,11 @@ class _Search:
             return self._fitted(recipe, best.recipe, name) if fitted else self._measure(name, recipe)
 
         chosen = dict(best.recipe.precision)
-        quiet = norms.all_in_floats(plain)
-        if quiet:
-            other = measured({**chosen, **quiet}, "norms in floats")
+        steps = precision.of_kind(plain, Kind.RECURRENT)
+        for name, quiet in (("steps", steps), ("norms", precision.of_kind(plain, Kind.NORM))):
+            if not quiet:
+                continue
+            other = measured({**chosen, **quiet}, f"{name} in floats")
             if other.reaches(goal):
                 return
             if other.mean > best.mean:

@@ -49,7 +49,7 @@ class Candidate:
         recipe = measured.recipe
         network = Network(recipe.model)
         chosen = quantised_layers(network, recipe)
-        products = [layer for layer in network.layers if layer.kind is Kind.PRODUCT]
+        products = [layer for layer in network.layers if layer.multiplies]
         wide = lambda layers: [x for x in layers if chosen.get(x.name) is not Precision.INT8]
         kept, usual = wide(products), quantised_layers(network, recipe.with_precision({}))
         norms = wide(x for x in network.layers if x.kind is Kind.NORM and x.name in usual)

@@ -6,6 +6,7 @@
     join          Concat, and ops that put rows into a tensor, such as a cache (ScatterElements, ...)
     pool          AveragePool, GlobalAveragePool, ReduceMean over the image, Softmax
     norm          LayerNormalization of the last axis; with `whole`, norms by a root mean square however written
+    recurrent     LSTM, GRU, RNN behind the products of their inputs, with the Concat that joins these
     move          MaxPool, Reshape, Transpose, ...: the result has the quantisation of the input
 
 Everything else stays in floats.
@@ -21,9 +22,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from tilewright.compiler.graph.macs import hands_on
 from tilewright.compiler.onnx.onnx_graphs import reads_of
-from tilewright.errors import UsageError
 from tilewright.quantize import whole
+from tilewright.quantize.recurrent_ops import GATES, MAX_STEPS
 
 
 class Kind(enum.Enum):
@@ -33,6 +35,7 @@ class Kind(enum.Enum):
     JOIN = "join"
     POOL = "pool"
     NORM = "norm"
+    RECURRENT = "recurrent"
     MOVE = "move"
 
 
@@ -88,6 +91,11 @@ class Layer:
     def op(self) -> str:
         return str(self.nodes[0].op_type)
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether it has products, so that it is worth quantising."""
+        return self.kind in (Kind.PRODUCT, Kind.RECURRENT)
+
 
 class Network:
     """The nodes of a prepared float model, who reads and who writes what, and its layers.
@@ -114,7 +122,7 @@ class Network:
         infos = [*model.graph.value_info, *model.graph.input, *model.graph.output]
         self.info = {x.name: x.type.tensor_type for x in infos}
         self.layers = self._find()
-        self.layer_of = {name: layer for layer in self.layers for node in layer.nodes for name in node.output}
+        self.layer_of = {name: layer for layer in self.layers for node in layer.nodes for name in node.output if name}
 
     def is_float(self, name: str) -> bool:
         if name in self.constants:
@@ -251,6 +259,9 @@ class Network:
             return None
         if op in PRODUCTS:
             return self._product(node, activations)
+        steps = node if op in GATES else self.sole_reader(node.output[0]) if op in JOINS else None
+        if steps is not None and steps.op_type in GATES:
+            return self._recurrent(node, steps)
         if op in PAIRS or op in JOINS:
             constants = list(dict.fromkeys(name for name in node.input if name in self.constants))
             if not all(self.is_float(name) for name in [*activations, *constants]):
@@ -276,6 +287,20 @@ class Network:
                 return None
             return Layer(Kind.MOVE, [node], [node.input[0]], list(node.output))
         return None
+
+    def _recurrent(self, first: onnx.NodeProto, node: onnx.NodeProto) -> Layer | None:
+        """Steps of a recurrent node whose gates `recurrent.split_inputs` has made; None where they cannot be integers.
+
+        Args:
+            first: the Concat of its gates, or the node.
+        """
+        shape, w = self.shape(node.input[0]), self.constant(node.input[1])
+        if shape is None or w is None or not 0 < shape[0] <= MAX_STEPS or not hands_on(w[0]):
+            return None
+        states = [name for name in node.input[5:] if name and name not in self.constants]
+        outputs = [name for name in node.output if name and (name in self.readers or self.exposed(name))]
+        nodes = [node] if first is node else [first, node]
+        return Layer(Kind.RECURRENT, nodes, [*first.input[: len(GATES[node.op_type])], *states], outputs)
 
     def _has_steps(self, name: str, mask: bool) -> bool:
         """Whether a float constant can be quantised: all of it is finite, but for what masks a sum."""
@@ -379,21 +404,3 @@ def tensors_to_observe(network: Network) -> list[str]:
     names = dict.fromkeys(name for layer in network.layers for name in [*layer.inputs, *layer.outputs])
     order = {name: at for at, name in enumerate([*network.inputs, *(o for n in network.nodes for o in n.output)])}
     return sorted((n for n in names if n not in network.constants), key=lambda name: order.get(name, -1))
-
-
-def require_products(network: Network) -> None:
-    """Raises `UsageError` if there is nothing that is worth quantising, and says where it may be."""
-    if any(layer.kind is Kind.PRODUCT for layer in network.layers):
-        return
-    for node in network.nodes:
-        if node.op_type in ("If", "Loop", "Scan"):
-            deciding = f" by {node.input[0]!r}" if node.op_type == "If" else ""
-            raise UsageError(
-                f"there is nothing to quantise outside of {node.op_type} {node.name!r}, which is chosen{deciding} "
-                "while the model runs: fix what decides it, an input with --value NAME=VALUE or open sizes with --shape"
-            )
-    packed = sum(node.op_type == "MatMulNBits" for node in network.nodes)
-    already = f"; the weights of its {packed} MatMulNBits are integers already" if packed else ""
-    raise UsageError(
-        f"there is nothing to quantise: the model has no Conv, Gemm or MatMul with constant float weights{already}"
-    )

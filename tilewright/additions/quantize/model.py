@@ -17,14 +17,14 @@ from tilewright.quantize.accuracy import MOST_FLOATS, Accuracy, tune
 from tilewright.quantize.batch import sentence, write_batch
 from tilewright.quantize.decision import Decision
 from tilewright.quantize.finite import require_finite, require_single
-from tilewright.quantize.layers import Network, require_products
+from tilewright.quantize.layers import Network
 from tilewright.quantize.masks import add_masks
 from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.metric import Comparison, compare, read_labels, task_of
 from tilewright.quantize.model_inputs import inputs_of
 from tilewright.quantize.observe import runner
 from tilewright.quantize.options import QuantizeOptions
-from tilewright.quantize.prepare import fix, infer_shapes, prepare, read, require_same
+from tilewright.quantize.prepare import fix, infer_shapes, prepare, read, require_products, require_same
 from tilewright.quantize.qoperator import write_qoperator
 from tilewright.quantize.recipe import Recipe
 from tilewright.quantize.samples import Data, samples_of, split

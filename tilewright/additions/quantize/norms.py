@@ -49,13 +49,6 @@ def in_floats(recipe: Recipe, samples: Samples, goal: float) -> dict[str, Precis
     return {layer.name: Precision.FLOAT for name in loud for layer in beside[name]}
 
 
-def all_in_floats(recipe: Recipe) -> dict[str, Precision]:
-    """Every norm in floats, where nothing else reaches the goal. What only norms read follows them by itself."""
-    network = Network(recipe.model)
-    chosen = quantised_layers(network, recipe)
-    return {x.name: Precision.FLOAT for x in network.layers if x.kind is Kind.NORM and x.name in chosen}
-
-
 def loudest(names: Sequence[str], measure: Callable[[Sequence[str]], np.ndarray], limit: float) -> list[str]:
     """The tensors whose noise alone is above a limit in any output.
 

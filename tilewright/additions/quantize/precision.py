@@ -21,6 +21,7 @@ from tilewright.quantize import times
 from tilewright.quantize.layers import Kind, Layer, Network
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
 from tilewright.quantize.switches import Switchboard, noise, quantised_names
+from tilewright.quantize.writing import quantised_layers
 
 PROBES = 4
 """Maximum of samples for the noise of each group."""
@@ -83,6 +84,13 @@ def by_patterns(network: Network, keep_float: Sequence[str], int16: Sequence[str
     return found
 
 
+def of_kind(recipe: Recipe, kind: Kind) -> dict[str, Precision]:
+    """All layers of a kind in floats. What only they read follows by itself."""
+    network = Network(recipe.model)
+    chosen = quantised_layers(network, recipe)
+    return {x.name: Precision.FLOAT for x in network.layers if x.kind is kind and x.name in chosen}
+
+
 def groups(network: Network, decided: Collection[str] = ()) -> list[Group]:
     """Groups all layers but those that only move elements.
 
@@ -97,14 +105,14 @@ def groups(network: Network, decided: Collection[str] = ()) -> list[Group]:
         behind = _function_behind(network, layer)
         found.append(Group.of(network, [layer] if behind is None else [layer, behind]))
     made = {name: layer for layer in network.layers for name in layer.outputs}
-    between = [layer for layer in network.layers if layer.kind is not Kind.PRODUCT]
+    between = [layer for layer in network.layers if not layer.multiplies]
     for layer in between:
         if layer.name in taken:
             continue
         island, pending = [], [layer]
         while pending:
             one = pending.pop()
-            if one.name in taken or one.kind is Kind.PRODUCT:
+            if one.name in taken or one.multiplies:
                 continue
             taken.add(one.name)
             island.append(one)

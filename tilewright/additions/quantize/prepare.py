@@ -25,11 +25,13 @@ from tilewright.compiler.onnx.onnx_graphs import sort_model
 from tilewright.errors import UsageError
 from tilewright.quantize.branches import inline_branches
 from tilewright.quantize.fold import fold
+from tilewright.quantize.layers import Kind, Network
 from tilewright.quantize.long_kernels import shorten
 from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.observe import copied, first_line, light, run, session
 from tilewright.quantize.opset import opset_of, upgrade
 from tilewright.quantize.recipe import Sample
+from tilewright.quantize.recurrent import split_inputs
 from tilewright.store.files import is_tflite
 
 QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm", "DynamicQuantizeLinear"}
@@ -110,7 +112,7 @@ def prepare(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values
     constants_to_initializers(made)
     made = infer_shapes(optimise(made))
     name_nodes(made)
-    if shorten(made):
+    if shorten(made) | split_inputs(made):
         made = infer_shapes(made)
     fold(made)
     own_constants(made)
@@ -139,6 +141,24 @@ def require_same(given: onnx.ModelProto, prepared: onnx.ModelProto, sample: Samp
                 f"upgraded from opset {opset_of(given)} to {opset_of(prepared)} the model gives another output "
                 f"{name!r}: export it again with opset_version={opset_of(prepared)}"
             )
+
+
+def require_products(network: Network) -> None:
+    """Raises `UsageError` if there is nothing that is worth quantising, and says where it may be."""
+    if any(layer.kind is Kind.PRODUCT for layer in network.layers):
+        return
+    for node in network.nodes:
+        if node.op_type in ("If", "Loop", "Scan"):
+            deciding = f" by {node.input[0]!r}" if node.op_type == "If" else ""
+            raise UsageError(
+                f"there is nothing to quantise outside of {node.op_type} {node.name!r}, which is chosen{deciding} "
+                "while the model runs: fix what decides it, an input with --value NAME=VALUE or open sizes with --shape"
+            )
+    packed = sum(node.op_type == "MatMulNBits" for node in network.nodes)
+    already = f"; the weights of its {packed} MatMulNBits are integers already" if packed else ""
+    raise UsageError(
+        f"there is nothing to quantise: the model has no Conv, Gemm or MatMul with constant float weights{already}"
+    )
 
 
 def fix_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:

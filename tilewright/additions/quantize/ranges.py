@@ -26,6 +26,7 @@ from tilewright.quantize.layers import Kind, Layer, Network, tensors_to_observe
 from tilewright.quantize.masks import Masks
 from tilewright.quantize.observe import observe, run, session
 from tilewright.quantize.recipe import Progress, Range, Sample, Samples
+from tilewright.quantize.recurrent_steps import functions_of, opened
 from tilewright.quantize.samples import which
 
 METHODS = ("mse", "minmax", "percentile", "entropy")
@@ -78,7 +79,8 @@ def find_all(
     seen = histograms(model, samples, progress, masks)
     rules = {"minmax": extremes, "percentile": percentile, "entropy": least_divergence}
     found = {}
-    uses = {name: _use(network, name) for name in seen}
+    inside = {k: f for x in network.layers if x.kind is Kind.RECURRENT for k, f in functions_of(x).items()}
+    uses = {name: inside.get(name) or _use(network, name) for name in seen}
     rare = [name for name, h in seen.items() if room and 0 < h.seen < FEW and uses[name] is None]
     few = {name: _with_room(network, name, seen[name]) for name in rare}
     for method in methods:
@@ -117,7 +119,8 @@ def histograms(
         if name not in outputs:
             found.setdefault(name, Histogram()).add(value if masks is None else masks.unmasked(name, value))
 
-    observe(model, samples, [*names, *outputs], add, progress, check)
+    seen, inside = opened(model)
+    observe(seen, samples, [*names, *outputs, *inside], add, progress, check)
     return found
 
 

@@ -38,7 +38,8 @@ class Switchboard:
     """The quantised model of a recipe with switches.
 
     Args:
-        recipe: its precisions do not matter: all layers are quantised to 8 bits here.
+        recipe: its precisions do not matter: all layers are quantised to 8 bits here, but recurrent ones, whose values
+            inside have no names: theirs are quantised by what reads and writes them.
         base: what is on in most runs, by the names `quantised_names` gives: only what differs from it is run.
 
     Attributes:
@@ -49,7 +50,8 @@ class Switchboard:
         self.network = Network(recipe.model)
         self._base = base
         self._names: set[str] = set()
-        self.model = self._switched(write(recipe.with_precision({})))
+        steps = {x.name: Precision.FLOAT for x in self.network.layers if x.kind is Kind.RECURRENT}
+        self.model = self._switched(write(recipe.with_precision(steps)))
         self._segments: Segments | None = None
 
     def run(self, sample: Sample, on: frozenset[str]) -> Outputs:

@@ -18,6 +18,9 @@ from tilewright.quantize.recipe import Precision
 TURN = 3000.0
 """Cycles in which the NPU waits for a CPU step between two of its own, and is started again."""
 
+_NPU_STEP = 800.0
+"""Cycles of a step of a recurrent layer beside its products: what follows has to wait for what comes before."""
+
 _NPU_MACS, _NPU_ELEMENTS = 256.0, 16.0  # a cycle
 _CPU_MACS, _CPU_ELEMENTS = 24.0, 2.0  # in a cycle of the NPU
 
@@ -29,6 +32,9 @@ def elements(network: Network, layer: Layer) -> float:
 
 def macs(network: Network, layer: Layer) -> float:
     """Multiply-accumulates of a product, as far as the shapes are known; 0 of other layers."""
+    if layer.kind is Kind.RECURRENT:
+        steps, batch, _ = network.shape(layer.inputs[0]) or [1, 1, 1]
+        return float(steps * max(batch, 1) * np.prod(network.constants[layer.nodes[-1].input[2]].dims))
     if layer.kind is not Kind.PRODUCT:
         return 0.0
     result = elements(network, layer)
@@ -51,6 +57,9 @@ def cycles(network: Network, layer: Layer, precision: Precision | None) -> float
     """Estimated cycles of one layer."""
     size = elements(network, layer)
     if precision is Precision.INT8:
+        if layer.kind is Kind.RECURRENT:
+            steps = (network.shape(layer.inputs[0]) or [1])[0]
+            return steps * _NPU_STEP + macs(network, layer) / _NPU_MACS
         return max(macs(network, layer) / _NPU_MACS, size / _NPU_ELEMENTS)
     return macs(network, layer) / _CPU_MACS + size / _CPU_ELEMENTS
 

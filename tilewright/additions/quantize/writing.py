@@ -8,90 +8,18 @@ dequantised values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.quantize.groups import Groups
+from tilewright.quantize.integers import SMALLEST, Parameters, exact_sum, hold_bias, nearest_weights, parameters
 from tilewright.quantize.layers import SCATTERS, Kind, Layer, Network
 from tilewright.quantize.masks import least_of_constants
 from tilewright.quantize.observe import without_constants
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
-
-MAX_BIAS = 2.0**30
-"""Largest bias in units of its scale: the sums of products need room beside it."""
-
-_SILENT_BIAS = 2.0**20
-"""A bias in units of its scale where there are no products: as fine as float32 needs, far from the ends of a shift."""
-
-_SMALLEST = 1e-12
-"""Smallest width of a range that is not taken as 0; scales far below give products that float32 does not hold."""
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Scale and zero point of an activation."""
-
-    scale: np.float32
-    zero_point: int
-    dtype: np.dtype
-
-
-def parameters(found: Range, dtype: np.dtype) -> Parameters:
-    """Returns the finest quantisation that holds the range and 0: all steps used for 8 bits, symmetric for int16."""
-    low, high = found.with_zero().low, found.with_zero().high
-    limits = np.iinfo(dtype)
-    if dtype == np.int16:
-        bound = max(-low, high)
-        return Parameters(np.float32(bound / limits.max if bound > _SMALLEST else 1.0), 0, dtype)
-    if high - low <= _SMALLEST:
-        return Parameters(np.float32(1.0), 0, dtype)
-    scale = np.float32((high - low) / (int(limits.max) - int(limits.min)))
-    zero_point = int(np.clip(np.rint(limits.min - low / float(scale)), limits.min, limits.max))
-    return Parameters(scale, zero_point, dtype)
-
-
-def nearest_weights(weights: np.ndarray, axis: int | None) -> Weights:
-    """Symmetric int8 weights, each rounded to the nearest.
-
-    Args:
-        axis: one scale for each index of it; None for one scale.
-    """
-    bound = np.abs(weights).max(axis=_others(weights, axis)).astype(np.float64)
-    scale = np.where(bound > _SMALLEST, bound / 127, 1.0).astype(np.float32)
-    return Weights(round_weights(weights, scale, axis), scale)
-
-
-def hold_bias(rounded: Weights, bias: np.ndarray, x_scale: float, axis: int | None) -> Weights:
-    """The weights at scales at which the biases fit 32 bits. Only channels whose bias does not fit get coarser weights;
-    a channel whose weights are all 0 gets its scale from its bias.
-
-    Args:
-        bias: one per output channel.
-        x_scale: of what the product reads.
-        axis: of the scales, None for one scale.
-    """
-    assert rounded.scale is not None
-    size = np.abs(bias.reshape(-1).astype(np.float64)) / x_scale
-    least = np.asarray(size if axis is not None else size.max(initial=0.0)) / MAX_BIAS
-    scale = np.maximum(rounded.scale, least.astype(np.float32))
-    silent = ~rounded.values.any(axis=_others(rounded.values, axis)) & (least * MAX_BIAS > _SMALLEST)
-    scale = np.where(silent, (least * (MAX_BIAS / _SILENT_BIAS)).astype(np.float32), scale)
-    return replace(rounded, values=round_weights(rounded.values, scale / rounded.scale, axis), scale=scale)
-
-
-def _others(weights: np.ndarray, axis: int | None) -> tuple[int, ...]:
-    """The axes of weights that share a scale."""
-    return tuple(i for i in range(weights.ndim) if i != axis)
-
-
-def round_weights(weights: np.ndarray, scale: np.ndarray, axis: int | None) -> np.ndarray:
-    """Quantises weights to int8 within -127..127."""
-    wide = scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(weights.ndim)])
-    return np.asarray(np.clip(np.rint(weights / wide), -127, 127), np.int8)
+from tilewright.quantize.recurrent_steps import IntegerSteps, states_of, sums_of, value_name, values_of
 
 
 def weight_axis(network: Network, layer: Layer, per_channel: bool) -> int | None:
@@ -115,18 +43,18 @@ def quantised_layers(network: Network, recipe: Recipe) -> dict[str, Precision]:
     """
     chosen = [layer for layer in network.layers if recipe.precision_of(layer.name) is not Precision.FLOAT]
     made = set(network.producer) if network.whole else set[str]()  # there it begins with what is looked up
-    after = made | {name for layer in chosen if layer.kind is Kind.PRODUCT for name in layer.outputs}
+    after = made | {name for layer in chosen if layer.multiplies for name in layer.outputs}
     for layer in chosen:
         if after.intersection(layer.inputs):
             after.update(layer.outputs)
-    before = {name for layer in chosen if layer.kind is Kind.PRODUCT for name in layer.inputs}
+    before = {name for layer in chosen if layer.multiplies for name in layer.inputs}
     for layer in reversed(chosen):
         if before.intersection(layer.outputs):
             before.update(layer.inputs)
     return {
         layer.name: recipe.precision_of(layer.name)
         for layer in chosen
-        if layer.kind is Kind.PRODUCT
+        if layer.multiplies
         or (before.intersection(layer.outputs) and (layer.op in SCATTERS or after.intersection(layer.inputs)))
     }
 
@@ -155,6 +83,7 @@ class _Writer:
         self.constants: dict[str, onnx.TensorProto] = {}
         self.weights: dict[str, list[tuple[Weights, int | None, str]]] = {}  # written, by name in the float model
         self.dequantised: dict[tuple[str, np.dtype], str] = {}
+        self.integers: dict[tuple[str, np.dtype], str] = {}
         opset = next(x.version for x in recipe.model.opset_import if x.domain in ("", "ai.onnx"))
         self.wide_domain = "" if opset >= 21 else "com.microsoft"
 
@@ -164,6 +93,9 @@ class _Writer:
             made = onnx.NodeProto()
             made.CopyFrom(node)
             layer = layer_of.get(id(node))
+            if layer is not None and layer.kind is Kind.RECURRENT:
+                self._recurrent(layer, node)
+                continue
             if layer is not None:
                 self._inputs(layer, node, made)
             else:
@@ -175,17 +107,20 @@ class _Writer:
             for at, name in enumerate(node.output):
                 if name in self.written:
                     dtype = self._dtype(self.written[name])
-                    self._pair(made.output[at], name, name, parameters(self.ranges[name], dtype))
-                    self.dequantised[name, dtype] = name
+                    pair = self._pair(made.output[at], name, name, parameters(self.ranges[name], dtype))
+                    self.dequantised[name, dtype], self.integers[name, dtype] = name, pair
         return self._model()
 
     def _dtype(self, layer: Layer) -> np.dtype:
-        return np.dtype(np.int16) if self.precision[layer.name] is Precision.INT16 else self.int8
+        wide = self.precision[layer.name] is Precision.INT16 and layer.kind is not Kind.RECURRENT
+        return np.dtype(np.int16) if wide else self.int8
 
     def _ranges(self) -> dict[str, Range]:
         """Ranges of the tensors at the border of quantised layers; tensors that share quantisation have one range."""
         found: dict[str, Range] = {}
+        recurrent = [layer for layer in self.layers if layer.kind is Kind.RECURRENT]
         names = {name for layer in self.layers for name in [*layer.inputs, *layer.outputs]}
+        names.update(value_name(layer, value) for layer in recurrent for value in values_of(layer))
         for name in sorted(names):
             own, leader = self.recipe.ranges[name], self.groups.find(name)
             found[leader] = found[leader].union(own) if leader in found else own
@@ -193,6 +128,9 @@ class _Writer:
             if layer.kind is Kind.PRODUCT and not layer.weights:
                 for leader in map(self.groups.find, layer.inputs):
                     found[leader] = _around_zero(found[leader])
+        for total, a, b in (x for layer in recurrent for x in sums_of(layer)):
+            total, a, b = (self.groups.find(name) for name in (total, a, b))
+            found[total] = exact_sum(found[total], found[a], found[b], self.int8)
         return {name: found[self.groups.find(name)] for name in names}
 
     # -- inputs of layers ---------------------------------------------------------------------------------------------
@@ -212,25 +150,25 @@ class _Writer:
         if (name, dtype) not in self.dequantised:
             suffix = "" if name not in self.written else f"_{dtype.name}"
             result = f"{name}{suffix}_DequantizeLinear_Output"
-            self._pair(name, f"{name}{suffix}", result, parameters(self.ranges[name], dtype))
-            self.dequantised[name, dtype] = result
+            pair = self._pair(name, f"{name}{suffix}", result, parameters(self.ranges[name], dtype))
+            self.dequantised[name, dtype], self.integers[name, dtype] = result, pair
         return self.dequantised[name, dtype]
 
-    def _pair(self, source: str, stem: str, result: str, found: Parameters) -> None:
-        """QuantizeLinear and DequantizeLinear from `source` to `result`."""
+    def _pair(self, source: str, stem: str, result: str, found: Parameters) -> str:
+        """Writes QuantizeLinear and DequantizeLinear from `source` to `result`; returns what is between them."""
         scale = self._add(f"{stem}_scale", np.asarray(found.scale, np.float32))
         zero = self._add(f"{stem}_zero_point", np.asarray(found.zero_point, found.dtype))
         domain = self.wide_domain if found.dtype == np.int16 else ""
         between = f"{stem}_QuantizeLinear_Output"
         for op, x, y in (("QuantizeLinear", source, between), ("DequantizeLinear", between, result)):
             self.nodes.append(helper.make_node(op, [x, scale, zero], [y], f"{stem}_{op}", domain=domain))
+        return between
 
     def _constant(self, name: str, dtype: np.dtype) -> str:
         if (name, dtype) not in self.dequantised:
             values = np.maximum(numpy_helper.to_array(self.network.constants[name]), self.least.get(name, -np.inf))
             found = parameters(Range(float(values.min()), float(values.max())), dtype)
-            limits = np.iinfo(dtype)
-            integers = np.clip(np.rint(values / found.scale) + found.zero_point, limits.min, limits.max).astype(dtype)
+            integers = found.integers(values)
             stem = f"{name}_{dtype.name}"
             zero = np.asarray(found.zero_point, dtype)
             domain = self.wide_domain if dtype == np.int16 else ""
@@ -254,6 +192,26 @@ class _Writer:
     def _add(self, name: str, value: np.ndarray) -> str:
         self.constants[name] = numpy_helper.from_array(np.asarray(value), name)
         return name
+
+    # -- recurrent layers ---------------------------------------------------------------------------------------------
+
+    def _recurrent(self, layer: Layer, node: onnx.NodeProto) -> None:
+        """The steps as a Scan of integers, at the layer's last node."""
+        if node is not layer.nodes[-1]:
+            return
+        dtype = self._dtype(layer)
+        of = lambda x: parameters(x if isinstance(x, Range) else self.ranges[x], dtype)
+
+        def integers(name: str) -> str:
+            self._read(name, dtype)
+            return self.integers[name, dtype]
+
+        steps = IntegerSteps(self.network, layer, of, integers, dtype)
+        self.nodes += steps.nodes
+        self.constants.update((x.name, x) for x in steps.constants)
+        for name in layer.outputs:
+            self.dequantised[name, dtype] = name
+            self.integers[name, dtype] = f"{name}:integers"
 
     # -- weights ------------------------------------------------------------------------------------------------------
 
@@ -319,7 +277,7 @@ class _Writer:
         axis = 1 if node.op_type == "ConvTranspose" else 0
         wide = [-1 if i == axis else 1 for i in range(weights.ndim)]
         bound = np.abs(weights).max(axis=tuple(i for i in range(weights.ndim) if i != axis)).astype(np.float64)
-        scale = np.where(bound > _SMALLEST, bound / 32767, 1.0).astype(np.float32)
+        scale = np.where(bound > SMALLEST, bound / 32767, 1.0).astype(np.float32)
         values = np.clip(np.rint(weights / scale.reshape(wide)), -32767, 32767).astype(np.int16)
         stem = f"{node.input[1]}_of_{node.name}"
         result = f"{stem}_DequantizeLinear_Output"
@@ -375,6 +333,10 @@ def _shared(network: Network, layers: list[Layer]) -> Groups:
                 groups.join(name, layer.inputs[0])
     made = {name: layer for layer in layers for name in layer.outputs}
     for layer in layers:
+        if layer.kind is Kind.RECURRENT:
+            for state, outside in states_of(layer).items():
+                for name in outside:
+                    groups.join(name, value_name(layer, state))
         if layer.kind is not Kind.JOIN:
             continue
         if layer.op in SCATTERS:  # one memory

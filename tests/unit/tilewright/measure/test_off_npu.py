@@ -116,8 +116,8 @@ def _einsum(m: Model) -> None:
 OFF_NPU = {
     "3-D": (_conv((1, 8, 4, 5, 5), (16, 8, 3, 3, 3), pads=[1] * 6), "QConv: 3 spatial axes; the NPU has 1 or 2",
             4 * 5 * 5 * 16 * 8 * 27),
-    "LSTM": (_recurrent("LSTM", 4), "LSTM: its gates are", 10 * 2 * 4 * 16 * (8 + 16)),
-    "GRU": (_recurrent("GRU", 3), "GRU: its gates are", 10 * 2 * 3 * 16 * (8 + 16)),
+    "LSTM": (_recurrent("LSTM", 4), "LSTM: the file has its steps in floats", 10 * 2 * 4 * 16 * (8 + 16)),
+    "GRU": (_recurrent("GRU", 3), "GRU: the file has its steps in floats", 10 * 2 * 3 * 16 * (8 + 16)),
     "Einsum": (_einsum, "Einsum: the file has it in floats", 3 * 20 * 32 * 24),
 }  # fmt: skip
 

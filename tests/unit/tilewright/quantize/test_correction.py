@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.unit.tilewright.quantize import networks
-from tilewright.quantize import ranges, writing
+from tilewright.quantize import integers, ranges, writing
 from tilewright.quantize.correction import Fit, correct, fit_samples
 from tilewright.quantize.judging import Judge
 from tilewright.quantize.layers import Network
@@ -58,7 +58,7 @@ def test_biased_rounding_is_corrected(plain: Recipe) -> None:
         if layer.weights:
             weights = network.constant(layer.weights)
             assert weights is not None
-            nearest = writing.nearest_weights(weights, None)
+            nearest = integers.nearest_weights(weights, None)
             down[layer.name] = Weights(np.floor(weights / nearest.scale).astype(np.int8), nearest.scale)
     judge = Judge(plain.model, HELD)
     biased = Recipe(plain.model, plain.ranges, weights=down)
@@ -122,6 +122,6 @@ def test_few_places_say_nothing_of_many_inputs() -> None:
     few, many = (correct(recipe, samples, Fit(few=few)).weights["gemm"] for few in (4, 8))
     weights = np.asarray(Network(model).constant("wg"))
     assert few.scale is not None and few.bias is not None and np.any(few.bias != 0)
-    assert np.array_equal(few.values, writing.round_weights(weights, few.scale, 1))
+    assert np.array_equal(few.values, integers.round_weights(weights, few.scale, 1))
     assert many.scale is not None
-    assert not np.array_equal(many.values, writing.round_weights(weights, many.scale, 1))
+    assert not np.array_equal(many.values, integers.round_weights(weights, many.scale, 1))

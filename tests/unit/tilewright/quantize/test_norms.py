@@ -10,7 +10,7 @@ from onnx import helper
 import tilewright as tw
 from tests.common.onnx_models import model_of
 from tilewright.isa.program import NpuStep, Program
-from tilewright.quantize import norms, ranges
+from tilewright.quantize import norms, precision, ranges
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.equalise import equalise
 from tilewright.quantize.judging import Judge
@@ -123,10 +123,10 @@ def test_what_the_user_chose_stays() -> None:
 def test_without_norms_the_sums_follow() -> None:
     """All norms in floats leave nothing but the products and what stands between two of them."""
     recipe = _recipe(_transformer())
-    without = recipe.with_precision(norms.all_in_floats(recipe))
+    without = recipe.with_precision(precision.of_kind(recipe, Kind.NORM))
     chosen = quantised_layers(Network(recipe.model), without)
-    assert norms.all_in_floats(recipe) == dict.fromkeys(("n0", "n1"), Precision.FLOAT)
-    assert set(chosen) == {"x0", "v0", "p0", "v1", "p1", "y"} and norms.all_in_floats(without) == {}
+    assert precision.of_kind(recipe, Kind.NORM) == dict.fromkeys(("n0", "n1"), Precision.FLOAT)
+    assert set(chosen) == {"x0", "v0", "p0", "v1", "p1", "y"} and precision.of_kind(without, Kind.NORM) == {}
 
 
 def test_loudest_are_found_by_halves() -> None:

@@ -15,11 +15,12 @@ from tests.common import onnx_models
 from tests.common.onnx_models import model_of
 from tilewright.quantize import quantize, ranges
 from tilewright.quantize.correction import correct
+from tilewright.quantize.integers import hold_bias, parameters
 from tilewright.quantize.layers import Kind, Network, tensors_to_observe
 from tilewright.quantize.observe import Observer, runner
 from tilewright.quantize.prepare import prepare
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
-from tilewright.quantize.writing import hold_bias, parameters, quantised_layers, write
+from tilewright.quantize.writing import quantised_layers, write
 
 RANDOM = np.random.default_rng(1)
 

@@ -1,0 +1,166 @@
+"""LSTM, GRU and RNN: products of their inputs on their own, their steps in integers, equal in both runtimes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.common.onnx_models import run
+from tilewright.quantize import ranges, recurrent_ops
+from tilewright.quantize.accuracy import Accuracy, tune
+from tilewright.quantize.judging import Judge
+from tilewright.quantize.layers import Kind, Network
+from tilewright.quantize.prepare import prepare
+from tilewright.quantize.recipe import Precision, Recipe
+from tilewright.quantize.recurrent_steps import opened, value_name, values_of
+from tilewright.quantize.verifying import verify_here
+from tilewright.quantize.writing import write
+
+_STEPS, _INPUTS, _HIDDEN = 6, 12, 20
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+#: Op, attributes, batch, whether first states are inputs.
+CASES: list[tuple[str, dict[str, Any], int, bool]] = [
+    ("LSTM", {}, 1, False),
+    ("LSTM", {"direction": "bidirectional"}, 2, True),
+    ("LSTM", {"direction": "reverse"}, 1, True),
+    ("GRU", {"linear_before_reset": 1}, 1, False),
+    ("GRU", {"direction": "bidirectional"}, 1, True),
+    ("RNN", {}, 3, False),
+]
+CASE = pytest.mark.parametrize(("op", "attributes", "batch", "states"), CASES)
+
+
+def _network(op: str, attributes: dict[str, Any], batch: int = 1, states: bool = False, **more: Any) -> onnx.ModelProto:
+    """A recurrent node with its last states and a product of its results as outputs.
+
+    Args:
+        states: first states are inputs, else constants; of LSTM only.
+        more: `steps` of the sequence.
+    """
+    steps = more.get("steps", _STEPS)
+    random = np.random.default_rng(1)
+    ways = 2 if attributes.get("direction") == "bidirectional" else 1
+    rows = _GATES[op] * _HIDDEN
+    values = {
+        "w": random.normal(size=(ways, rows, _INPUTS)) / np.sqrt(_INPUTS),
+        "r": random.normal(size=(ways, rows, _HIDDEN)) / np.sqrt(_HIDDEN),
+        "b": random.normal(size=(ways, 2 * rows)) * 0.2,
+        "first": random.normal(size=(ways, batch, _HIDDEN)) * 0.3,
+        "out": random.normal(size=(_HIDDEN, 5)) / 4,
+        "two": np.array([1]),
+    }
+    held = [
+        numpy_helper.from_array(np.asarray(v, np.int64 if k == "two" else np.float32), k)
+        for k, v in values.items()
+        if not (states and k == "first")
+    ]
+    cell = ["first"] if op == "LSTM" else []
+    results = ["y", "y_h", "y_c"][: 2 + len(cell)]
+    join = helper.make_node("Squeeze", ["y", "two"], ["rows"], "rows")
+    if ways == 2:
+        join = helper.make_node("ReduceMean", ["y", "two"], ["rows"], "rows", keepdims=0)
+    reads = ["x", "w", "r", "b", "", "first", *cell]
+    nodes = [
+        helper.make_node(op, reads, results, "steps", hidden_size=_HIDDEN, **attributes),
+        join,
+        helper.make_node("MatMul", ["rows", "out"], ["z"], "product"),
+    ]  # fmt: skip
+    info = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    given = [info("x", [steps, batch, _INPUTS])] + [info("first", [ways, batch, _HIDDEN])] * states
+    outputs = [info("z", [steps, batch, 5]), *(info(name, [ways, batch, _HIDDEN]) for name in results[1:])]
+    graph = helper.make_graph(nodes, "recurrent", given, outputs, held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def _samples(model: onnx.ModelProto, count: int = 8) -> list[dict[str, np.ndarray]]:
+    random = np.random.default_rng(2)
+    shapes = {x.name: [d.dim_value for d in x.type.tensor_type.shape.dim] for x in model.graph.input}
+    size = {"x": 1.0, "first": 0.3}
+    return [{k: (random.normal(size=v) * size[k]).astype(np.float32) for k, v in shapes.items()} for _ in range(count)]
+
+
+def _steps(model: onnx.ModelProto) -> list[str]:
+    return [layer.name for layer in Network(model).layers if layer.kind is Kind.RECURRENT]
+
+
+@CASE
+def test_split_and_opened(op: str, attributes: dict[str, Any], batch: int, states: bool) -> None:
+    """Products of the inputs on their own, and steps as a Scan in floats, give the outputs of the node; what is inside
+    the steps is handed out with its shape."""
+    model = _network(op, attributes, batch, states)
+    prepared = prepare(model)
+    ways = 2 if attributes.get("direction") == "bidirectional" else 1
+    assert len(_steps(prepared)) == ways
+    assert sum(node.op_type == "Gemm" for node in prepared.graph.node) >= ways * _GATES[op]
+    scans, names = opened(prepared)
+    layers = [x for x in Network(prepared).layers if x.kind is Kind.RECURRENT]
+    assert names == [value_name(layer, value) for layer in layers for value in values_of(layer)]
+    scans.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    for sample in _samples(model, 2):
+        wanted, found, inside = run(model, sample), run(prepared, sample), run(scans, sample)
+        for name, value in wanted.items():
+            np.testing.assert_allclose(found[name], value, atol=2e-5)
+            np.testing.assert_allclose(inside[name], value, atol=2e-5)
+        assert all(inside[name].shape == (_STEPS, batch, _HIDDEN) for name in names)
+
+
+@CASE
+def test_integer_steps(op: str, attributes: dict[str, Any], batch: int, states: bool) -> None:
+    """All steps are on the NPU, with onnxruntime's bytes, and near the float network."""
+    model = prepare(_network(op, attributes, batch, states))
+    samples = _samples(model)
+    recipe = Recipe(model, ranges.find(model, samples, "minmax"))
+    judge = Judge(model, samples)
+    measured = judge.measure(recipe)
+    assert measured.decibels.min() > 25
+    found = verify_here(write(recipe), samples[0])
+    assert found.report.ok and found.npu_macs == found.macs > 0
+    in_floats = recipe.with_precision(dict.fromkeys(_steps(model), Precision.FLOAT))
+    assert judge.measure(in_floats).decibels.min() > measured.decibels.min()
+
+
+def test_steps_in_floats() -> None:
+    """Products of the inputs are on the NPU where the steps stay in floats, and the rest is counted by its cause."""
+    model = prepare(_network("LSTM", {}))
+    samples = _samples(model)
+    recipe = Recipe(model, ranges.find(model, samples, "minmax"))
+    found = verify_here(write(recipe.with_precision(dict.fromkeys(_steps(model), Precision.FLOAT))), samples[0])
+    of_inputs, of_states = 4 * _HIDDEN * _INPUTS * _STEPS, 4 * _HIDDEN * _HIDDEN * _STEPS
+    assert found.report.ok and found.npu_macs == of_inputs + _STEPS * _HIDDEN * 5
+    assert [cause.macs for cause in found.causes] == [of_states] and "LSTM" in found.causes[0].cause
+
+
+def test_uint8() -> None:
+    """The steps have the type of all activations."""
+    model = prepare(_network("GRU", {"linear_before_reset": 1}))
+    samples = _samples(model)
+    recipe = Recipe(model, ranges.find(model, samples, "minmax"), activation="uint8")
+    found = verify_here(write(recipe), samples[0])
+    assert found.report.ok and found.npu_macs == found.macs
+
+
+def test_unfit_nodes_stay() -> None:
+    """Nodes with lengths of their own, other activations or too many steps keep their steps."""
+    other = _network("LSTM", {"activations": ["Sigmoid", "Relu", "Tanh"]})
+    assert sum(node.op_type == "Gemm" for node in prepare(other).graph.node) <= 1
+    long = prepare(_network("RNN", {}, steps=recurrent_ops.MAX_STEPS + 1))
+    assert not _steps(long) and any(node.op_type == "Gemm" for node in long.graph.node)
+    lengths = _network("LSTM", {})
+    lengths.graph.initializer.append(numpy_helper.from_array(np.array([3], np.int32), "lengths"))
+    lengths.graph.node[0].input[4] = "lengths"
+    assert not _steps(prepare(lengths))
+
+
+def test_steps_that_miss_the_goal_stay_in_floats() -> None:
+    """Steps whose noise is too much are in floats in a candidate, which is taken where that pays."""
+    model = prepare(_network("LSTM", {}))
+    found = tune(Recipe(model), _samples(model), Accuracy(target=38.0))
+    assert "steps in floats" in [candidate.name for candidate in found.candidates]
+    best = found.chosen.measured.recipe
+    assert all(best.precision[name] is Precision.FLOAT for name in _steps(model))
+    assert found.chosen.kept >= 1 and found.fastest.kept == 0
