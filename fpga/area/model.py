@@ -20,10 +20,10 @@ from tilewright.isa.instructions import Engine, queue_of
 from tilewright.isa.timing import TABLE_WORD_BYTES
 
 COUNTS = ("lut", "ff", "dsp", "bram")
-#: Products of arrays that are fitted first, and the term of what each further one costs more, which is fitted to larger
-#: arrays alone: they take more than the small ones promise, and do not move the estimates of those.
-SMALL_ARRAY = 256
-BEYOND = "products beyond 256"
+#: Outputs of arrays that are fitted first, and the term of what each product of a further output costs more. It is
+#: fitted to larger arrays alone: they take more than the small ones promise, and do not move the estimates of those.
+SMALL_OUTPUTS = 16
+BEYOND = "products of outputs beyond 16"
 _ENGINES = [e for e in Engine if e != Engine.FETCH]
 
 
@@ -58,7 +58,7 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "lanes of VECTOR": float(c.vector_lanes),
         "outputs of the array": float(c.block_out),
         "products": float(c.macs_per_cycle),
-        BEYOND: float(max(0, c.macs_per_cycle - SMALL_ARRAY)),
+        BEYOND: float(c.block_in * max(0, c.block_out - SMALL_OUTPUTS)),
         "semaphores": float(c.semaphores),
         # A level has a count, and a stride per address: three in GEMM, four in VECTOR.
         "fields of loop levels": 4.0 * c.gemm_loops + 5.0 * c.vector_loops,
@@ -66,6 +66,9 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "address bits": float(c.axi_address_bits),
     }
     options = {
+        # Roots, quotients and the memory of row results are there once, leaves of the trees in every lane.
+        "row unit": float(c.row_unit),
+        "lanes of the row unit": float(c.vector_lanes * c.row_unit),
         "decoder of weights": float(c.weight_codes > 0),
         "codes decoded in a cycle": float(c.weight_codes),
         "lanes with wide results": float(c.vector_lanes * c.wide_results),
@@ -74,17 +77,18 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         # STORE reads as many rows as a beat holds.
         "bank ports of ACT": float((3 * c.block_in + max(c.block_in, c.bus_bytes)) * c.act_banks),
         "byte selection of LUT": float(c.vector_lanes * min(c.bus_bytes, TABLE_WORD_BYTES) * c.table_lookup),
-        "operands of the window": float(c.block_in * c.block_in * c.depthwise),
+        "operands of the window": float(c.block_in * c.dw_lanes * c.depthwise),
+        "bytes of delay lines": float(c.delay_lines * c.dw_lanes),  # their memories included
         "slices of the window": float(c.block_in * c.dw_lanes * (c.dw_slices - 1) * c.depthwise),
         "columns of ACC": float(max(c.block_in, c.block_out) - c.dw_lanes),
         "multiplexers of memories": float(scratchpad_memories(c, family).mux_bits),
-        "lanes of the row unit": float(c.vector_lanes * c.row_unit),
     }
     ff = logic | {
-        "window": float(c.block_in * c.block_in * c.depthwise),
-        "lanes of the row unit": float(c.vector_lanes * c.row_unit),
+        "elements of a row": float(c.block_in),  # which VECTOR holds whole, in however many passes it works
+        "window": float(c.block_in * c.dw_lanes * c.depthwise),
+        "bytes of delay lines": float(c.delay_lines * c.dw_lanes),
     }
-    dsp = {name: logic[name] for name in ("products", "lanes of VECTOR")} | {"row unit": float(c.row_unit)}
+    dsp = {name: logic[name] for name in ("products", "lanes of VECTOR")} | {"row unit": options["row unit"]}
     codes = {"codes decoded in a cycle": options["codes decoded in a cycle"]}
     return {
         "lut": lut | options,
@@ -94,10 +98,10 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
     }
 
 
-#: Sizes that the terms grow with; memories, which are counted from their shapes, have no limits.
+#: Sizes and options that the terms grow with; memories, which are counted from their shapes, have no limits.
 _SIZES = (
     "block_in", "block_out", "macs_per_cycle", "vector_lanes", "axi_data_bits", "axi_address_bits", "semaphores",
-    "gemm_loops", "vector_loops",
+    "gemm_loops", "vector_loops", "row_unit", "weight_codes", "wide_results",
 )  # fmt: skip
 
 
@@ -133,8 +137,12 @@ class AreaModel:
         return designs.changed(self.designs)
 
     def beyond(self, config: NpuConfig) -> list[str]:
-        """The sizes of a configuration outside the range of the calibrated machines, as "name value (least..most)"."""
-        return outside(config, self.designs, _SIZES)
+        """The sizes of a configuration outside the range of the calibrated machines, as "name value (least..most)"; of
+        one with a row unit the lanes are those of calibrated machines with it."""
+        alike = [one for one in self.designs if one[0].row_unit >= config.row_unit]
+        lanes = outside(config, alike, ["vector_lanes"])
+        found = [one for one in outside(config, self.designs, _SIZES) if not one.startswith("vector_lanes")]
+        return found + [f"{one} with row_unit {config.row_unit}" if config.row_unit else one for one in lanes]
 
     def estimate(self, config: NpuConfig) -> Resources:
         """Estimates the resource counts of a configuration."""

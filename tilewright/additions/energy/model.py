@@ -202,13 +202,11 @@ class EnergyModel:
 
     def costs(self, config: NpuConfig) -> dict[str, np.ndarray]:
         """pJ of one of each event, per part, [EVENTS]."""
-        return {
-            part: np.array([
-                sum(self.coefficients[part][event][term] * value for term, value in terms(config)[event].items())
-                for event in EVENTS
-            ])
-            for part, terms in TERMS.items()
-        }  # fmt: skip
+        found = {}
+        for part, terms in TERMS.items():
+            own, values = self.coefficients[part], terms(config)
+            found[part] = np.array([sum(own[e][term] * value for term, value in values[e].items()) for e in EVENTS])
+        return found
 
     def energy(self, config: NpuConfig, counts: np.ndarray) -> Energy:
         """Returns the energy of a run with these numbers of events, float64 [EVENTS]."""

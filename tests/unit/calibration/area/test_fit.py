@@ -39,14 +39,14 @@ def test_stored_error_is_that_of_the_stored_points(family: str) -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("family", area.calibrated())
 def test_large_arrays_do_not_move_small_ones(family: str) -> None:
-    """A large array only says what products beyond the 256th cost more, and its own LUTs come out."""
+    """A large array only says what products of further outputs cost more, and its own LUTs come out."""
     stored = json.loads(model.calibration_file(family).read_text())
     points = [
         (NpuConfig.from_dict(p["config"]), Resources(**{count: p[count] for count in model.COUNTS}))
         for p in stored["points"]
         if not p["held_back"]
     ]
-    large = [(config, found) for config, found in points if config.macs_per_cycle > model.SMALL_ARRAY]
+    large = [(config, found) for config, found in points if config.block_out > model.SMALL_OUTPUTS]
     small = [one for one in points if one not in large]
     known, alone = (fit.fit(*map(list, zip(*chosen)), family) for chosen in (points, small))
     for count in model.COUNTS:
@@ -84,3 +84,21 @@ def test_stored_points_are_not_synthesised_again(tmp_path: Path) -> None:
     path.write_text(json.dumps(again | {"tool": "another"}), encoding="utf-8")
     calibrate()
     assert counted[1:] == list(by_name)
+
+
+@pytest.mark.medium
+def test_stored_points_are_fitted_again_without_synthesis(tmp_path: Path) -> None:
+    """Counts stand with `keep` whatever the design is now, stamped with theirs; what was never counted is left out."""
+    path = tmp_path / "gowin.json"
+    stored = json.loads(model.calibration_file("gowin").read_text(encoding="utf-8"))
+    wrong = stored | {"points": stored["points"][:-1], "coefficients": {}}
+    path.write_text(json.dumps(wrong), encoding="utf-8")
+    said: list[str] = []
+
+    def never(*_: object) -> Resources:
+        raise AssertionError("nothing is elaborated or synthesised")
+
+    fit.calibrate("gowin", None, said.append, keep=True, file=path, digest=never, count_cells=never)  # type: ignore[arg-type]
+    again = json.loads(path.read_text(encoding="utf-8"))
+    assert again["points"] == wrong["points"] and again["coefficients"].keys() == stored["coefficients"].keys()
+    assert f"left out: {stored['points'][-1]['config']['name']}, which was never counted" in said

@@ -84,6 +84,17 @@ def test_what_is_extrapolated(family: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("family", ["xc7", "gowin"])
+def test_options_that_no_machine_of_the_family_has_are_extrapolated(family: str) -> None:
+    """Combinations count, too: these families have row units of four lanes or more."""
+    found = area.load(family)
+    rows = PRESETS["tiny"].with_(row_unit=1, vector_passes=2)
+    assert found.beyond(rows) == ["vector_lanes 2 (4..16) with row_unit 1"]
+    assert found.beyond(rows.with_(vector_passes=1)) == [] == found.beyond(rows.with_(row_unit=0))
+    assert area.load("ecp5").beyond(rows) == []
+    assert area.load("ecp5").beyond(PRESETS["tiny"].with_(wide_results=1)) == ["wide_results 1 (0..0)"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "family, scratchpad, name, changes",
