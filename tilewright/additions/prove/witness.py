@@ -39,7 +39,7 @@ class Witness:
         return f"random input {self.seed} gives {self.output}[{at}] = {self.found:g} instead of {self.wanted:g}"
 
 
-def search(model: str, checked: Program, inputs: int) -> Witness | None:
+def search(model: str | bytes, checked: Program, inputs: int) -> Witness | None:
     """The first of so many random inputs for which a program differs from the model's graph on the CPU, None if there
     is none.
 

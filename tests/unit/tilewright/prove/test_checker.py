@@ -31,6 +31,8 @@ from tilewright.prove.compiled import quantised_graph, quantised_graphs
 from tilewright.prove.entries import joined, prove_all
 from verification.program_faults.faults import KINDS, fault
 from verification.program_faults.judge import Subject, judge, shown, subject
+from verification.programs.random_configs import random_config
+from verification.proved_graphs import on_preset, proof
 
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
@@ -60,18 +62,18 @@ def test_mlperf_tiny_is_proved(name: str, models_dir: Path) -> None:
 
 def check_random_graphs(seeds: Sequence[int]) -> None:
     """Programs of random graphs are proved, but where there is no rule."""
-    without, presets = 0, sorted(PRESETS)
-    for seed in seeds:
-        model, config = random_quantized_graph(seed).model, presets[seed % len(presets)]
-        graph = quantised_graph(ModelSource(model), PRESETS[config], ProgramOptions().compiler)
-        verdict = prove(graph, tw.compile_program(model, config, tuning="off", cache=False), seed)
-        assert verdict.proved or "no rule for" in verdict.reason, (seed, config, verdict)
-        without += not verdict.proved
-    assert without < len(seeds) / 5
+    found = [on_preset(seed) for seed in seeds]
+    assert {each.found for each in found} <= {"proved", "no rule"}, found
+    assert sum(each.found == "no rule" for each in found) < len(seeds) / 5
 
 
 def test_random_graphs_are_proved() -> None:
     check_random_graphs(range(30))
+
+
+def test_random_machines_are_proved() -> None:
+    found = [proof(100_000 + seed, random_config(seed)) for seed in range(4)]
+    assert all(each.found == "proved" for each in found), found
 
 
 def test_reductions_and_transposed_products_of_one_byte_are_proved() -> None:

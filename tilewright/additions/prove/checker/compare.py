@@ -11,13 +11,13 @@ import numpy as np
 from tilewright.isa.encoding import DecodeError, from_bytes
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import Buffer, CpuStep, NpuStep, Program, TensorInfo
-from tilewright.prove.checker import elements, moves, norms, products  # noqa: F401  # they register the rules
+from tilewright.prove.checker import elements, moves, norms, products, wide  # noqa: F401  # they register the rules
 from tilewright.prove.checker.cells import CELL, VALUE, words_of
 from tilewright.prove.checker.findings import Finding, NoRule
 from tilewright.prove.checker.graph import QuantisedGraph, Step, Value
 from tilewright.prove.checker.machine import Machine
 from tilewright.prove.checker.names import Names
-from tilewright.prove.checker.rules import ROWS, Ranges, evaluate
+from tilewright.prove.checker.rules import Ranges, evaluate
 
 Array = np.ndarray
 
@@ -146,7 +146,7 @@ def _graph_outputs(names: Names, graph: QuantisedGraph, each: Callable[[Step, st
     """Cells of a graph's outputs; `each` is called with every result."""
     cells: dict[str, Array] = _inputs(names, graph)
     ranges: Ranges = {}
-    on_cpu = {name for nodes in graph.work.values() for node in nodes if node.op in ROWS for name in node.outputs}
+    on_cpu = {name for nodes in graph.work.values() for node in nodes for name in node.outputs}
     readers = Counter(name for step in graph.steps for name in step.inputs)
     for step in graph.steps:
         results = evaluate(names, step, graph.values, cells, ranges, on_cpu)

@@ -6,7 +6,8 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.encoding import DecodeError, Op, check
-from tilewright.isa.instructions import Source
+from tilewright.isa.instructions import Source, WideByte
+from tilewright.prove.checker import wide
 from tilewright.prove.checker.cells import CELL, VALUE
 from tilewright.prove.checker.fields import FIELDS, PRIMES, as_integers, field_product, matrix_product
 from tilewright.prove.checker.findings import Finding, NoRule
@@ -68,6 +69,8 @@ class Machine(Rows):
                 self._depthwise(op)
             case "VECTOR":
                 self._vector(op)
+            case "VECTOR_WIDE":
+                self._vector_wide(op)
             case "ROW":
                 self._row(op)
             case "STORE":
@@ -260,12 +263,7 @@ class Machine(Rows):
             self.check_steps(rows.reshape(len(dst), -1), dst)
         if source in (Source.ACC, Source.MUL, Source.SUM):
             prm = self.rows("PRM", op["prm"] + outer[3], c.prm_rows)
-            self.order.read("PRM", prm)
-            if self.prm_made[prm].any():
-                raise NoRule("no rule for PRM rows that EXP_SUM made")
-            if not self.prm_known[prm].all():
-                raise Finding(f"PRM row {int(prm[~self.prm_known[prm]][0])} was never loaded")
-            bias, scale = self.prm[prm, :, 0].view(np.int32).astype(np.int64), self.prm[prm, :, 1]
+            bias, scale = self._parameters(prm)
             made = [i for i, row in enumerate(prm) if int(row) in self.prm_bias]
             if made and source != Source.ACC:
                 raise NoRule("no rule for biases from the arena but with sums of the array")
@@ -305,6 +303,31 @@ class Machine(Rows):
                 raise Finding(f"LUT table {post['table']} was never loaded")
             cells = names.look_up(cells, self.lut[post["table"]])
         self.write_act(dst, cells.reshape(-1, c.block_in, CELL))
+
+    def _vector_wide(self, op: Op) -> None:
+        """One byte of results of 16 bits, of the sums of high bytes and those of low ones behind."""
+        c, names, loops = self.config, self.names, self.vector_loops
+        inner, outer = nest([l[:2] for l in loops[: op["reduce"]]], 1)[0], nest(loops[op["reduce"] :], 4)
+        if len(inner) != 2:
+            raise NoRule(f"no rule for results of 16 bits of {len(inner)} sums")
+        a = self.rows("ACC", op["a"] + outer[0][:, None] + inner, c.acc_vectors)
+        units = c.block_in // self.unit
+        self.order.read("ACC", (a[..., None] * units + np.arange(units)).ravel())
+        prm = self.rows("PRM", op["prm"] + outer[3], c.prm_rows)
+        bias, scale = self._parameters(prm)
+        high, low = np.moveaxis(self.acc.reshape(-1, c.block_in, FIELDS)[a], 1, 0)
+        found = wide.split(names, wide.results(names, high, low, bias, scale, op["low"], op["high"]))
+        cells = names.cells(found[0 if op["byte"] == WideByte.HIGH else 1])
+        self.write_act(self.rows("ACT", op["dst"] + outer[2], c.act_rows), cells)
+
+    def _parameters(self, prm: Array) -> tuple[Array, Array]:
+        """Biases, int64, and patterns of scales in rows of PRM [n, block_in]."""
+        self.order.read("PRM", prm)
+        if self.prm_made[prm].any():
+            raise NoRule("no rule for PRM rows that EXP_SUM made")
+        if not self.prm_known[prm].all():
+            raise Finding(f"PRM row {int(prm[~self.prm_known[prm]][0])} was never loaded")
+        return self.prm[prm, :, 0].view(np.int32).astype(np.int64), self.prm[prm, :, 1]
 
     def _multiplied(self, a: Array, b: Array, bias: Array, scale: Array, rule: tuple[int, int, int, int]) -> Array:
         """Cells of products of bytes, requantised: a function of two bytes for each pair of bias and scale."""

@@ -44,7 +44,7 @@ def _bounds(node: Node, w: Array, axis: int, padded: bool, groups: int = 1) -> t
     return ends[0], ends[1]
 
 
-def _convolved(x: Array, w: Array, strides: Any, pads: Any, dilations: Any, group: int) -> Array:
+def convolved(x: Array, w: Array, strides: Any, pads: Any, dilations: Any, group: int) -> Array:
     """Elements x [N, C, H, W, FIELDS] by integers w [O, C/group, KH, KW]: elements [N, OH, OW, O, FIELDS]."""
     x = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3]), (0, 0)))
     (sy, sx), (dy, dx), (outputs, depth, kh, kw) = strides, dilations, w.shape
@@ -148,7 +148,7 @@ def conv(node: Node) -> Array:
         w = w.reshape(group, depth, outputs, *w.shape[2:]).swapaxes(1, 2)[..., ::-1, ::-1]
         w = w.reshape(group * outputs, depth, *w.shape[3:])
         strides, pads = (1, 1), tuple(max(0, e) for e in ends)
-    acc = _with_bias(node, _convolved(x, w, strides, pads, dilations, group))
+    acc = _with_bias(node, convolved(x, w, strides, pads, dilations, group))
     single = _single(cells, w, strides, pads, dilations, group, zero, grid)
     found = node.requantized(acc, scale, bounds=bounds, single=single)
     return np.moveaxis(found, 3, 1).reshape(*node.result.shape, CELL)

@@ -123,7 +123,7 @@ def evaluate(
 
     Args:
         ranges: of the tensors in `cells`; those of the results are added.
-        on_cpu: results of the CPU steps, where Softmax and norms are unknown functions.
+        on_cpu: results of the CPU steps, where Softmax, norms and what has no rule are unknown functions.
 
     Raises:
         NoRule: a quantised operator without a rule.
@@ -132,7 +132,7 @@ def evaluate(
     if step.op in RULES and (step.op not in ROWS or step.outputs[0] not in on_cpu):
         found = RULES[step.op](node)
         return found if isinstance(found, list) else [found]
-    if "reason" in step.attributes and step.op not in ROWS:
+    if "reason" in step.attributes and step.outputs[0] not in on_cpu:
         raise NoRule(f"no rule for {step.op} ({step.name})")
     return unknown(node)
 
