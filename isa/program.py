@@ -38,8 +38,13 @@ from tilewright.isa.program_check import (
     check_states,
     check_steps,
     check_tensor,
+    check_windows,
 )
 from tilewright.isa.program_parts import (
+    ARENA_REGION,
+    CONSTANT_REGION,
+    PROGRAM_REGION,
+    WINDOW_REGION,
     BlockedLayout,
     Buffer,
     Certificate,
@@ -53,6 +58,7 @@ from tilewright.isa.program_parts import (
     Proof,
     StateInfo,
     TensorInfo,
+    Window,
 )
 
 MAGIC = b"TWPROG\r\n"
@@ -61,17 +67,14 @@ STATE_VERSION = 2
 """Format version of programs with states, which a reader of version 1 would run without them."""
 ENTRY_VERSION = 3
 """Format version of programs with entry points, which an older reader would run one after the other."""
-
-#: Regions as every compiled program uses them (see `tilewright.isa.registers`, REGIONn_*).
-PROGRAM_REGION = 0
-CONSTANT_REGION = 1
-ARENA_REGION = 2
+WINDOW_VERSION = 4
+"""Format version of programs with windows, which an older reader would leave closed."""
 
 
 __all__ = [
-    "ARENA_REGION", "CONSTANT_REGION", "PROGRAM_REGION", "BlockedLayout", "Buffer", "Certificate", "CpuStep",
-    "EntryPoint", "HostFacts", "KernelWork", "Layer", "Layout", "NpuStep", "Program", "ProgramError", "Proof",
-    "StateInfo", "TensorInfo",
+    "ARENA_REGION", "CONSTANT_REGION", "PROGRAM_REGION", "WINDOW_REGION", "BlockedLayout", "Buffer", "Certificate",
+    "CpuStep", "EntryPoint", "HostFacts", "KernelWork", "Layer", "Layout", "NpuStep", "Program", "ProgramError",
+    "Proof", "StateInfo", "TensorInfo", "Window",
 ]  # fmt: skip
 
 
@@ -91,6 +94,7 @@ class Program(Shown):
         buffers: named pieces of these memories.
         inputs, outputs: inputs and outputs of the model.
         states: values kept from one run to the next, neither inputs nor outputs.
+        windows: regions that begin at another row of the arena in every run.
         entries: computations of which a run does one; without any, a run is all steps. Where there are some, the
             program itself has no inputs and outputs.
         tensors: quantised tensors inside.
@@ -136,6 +140,7 @@ class Program(Shown):
     host_work: list[KernelWork] = field(default_factory=list)
     entries: list[EntryPoint] = field(default_factory=list)
     later: list[NpuStep] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
     compile_seconds: float = 0.0
     certificate: Certificate | None = None
     signature: str = ""
@@ -216,7 +221,7 @@ class Program(Shown):
             digest.update(len(part).to_bytes(8, "little") + part)
         for name in sorted(self.sections):
             digest.update(name.encode() + self.sections[name])
-        parts = [self.buffers, self.steps, *([self.entries] if self.entries else [])]
+        parts = [self.buffers, self.steps, *(x for x in (self.entries, self.windows) if x)]
         digest.update(json.dumps(_plain(parts), sort_keys=True).encode())
         return digest.hexdigest()
 
@@ -245,6 +250,7 @@ class Program(Shown):
         check_steps(self.steps, self.instructions, buffers, self.sections, self.host)
         check_steps(self.later, self.instructions, buffers, self.sections, self.host)
         check_later(self.later, self.steps)
+        check_windows(self.windows, [self.inputs, *(e.inputs for e in self.entries)], self.arena_bytes)
 
     def _options(self) -> dict[str, Any]:
         """Facts about the compilation for the manifest."""
@@ -276,6 +282,7 @@ class Program(Shown):
             "states",
             "entries",
             "later",
+            "windows",
             "host_work",
             "metadata",
         )  # left out where there are none
@@ -290,7 +297,15 @@ class Program(Shown):
     def to_bytes(self) -> bytes:
         """Encodes the program as a file image."""
         text = json.dumps(self._manifest(), separators=(",", ":")).encode()
-        version = ENTRY_VERSION if self.entries else STATE_VERSION if self.states else FORMAT_VERSION
+        version = (
+            WINDOW_VERSION
+            if self.windows
+            else ENTRY_VERSION
+            if self.entries
+            else STATE_VERSION
+            if self.states
+            else FORMAT_VERSION
+        )
         head = MAGIC + struct.pack("<III", version, len(text), zlib.crc32(text))
         body = head + text + b"".join(self._all_sections().values())
         return body + hashlib.sha256(body).digest()
@@ -328,8 +343,8 @@ class Program(Shown):
         if len(data) < head + 32 or data[: len(MAGIC)] != MAGIC:
             raise ProgramError(f"{where}: not a Tilewright program file (or cut short: {len(data)} bytes)")
         version, length, crc = struct.unpack_from("<III", data, len(MAGIC))
-        if not FORMAT_VERSION <= version <= ENTRY_VERSION:
-            known = f"{FORMAT_VERSION} to {ENTRY_VERSION}"
+        if not FORMAT_VERSION <= version <= WINDOW_VERSION:
+            known = f"{FORMAT_VERSION} to {WINDOW_VERSION}"
             raise ProgramError(f"{where}: program format {version}, this version reads {known}; compile again")
         text = bytes(data[head : head + length])
         if hashlib.sha256(data[:-32]).digest() != data[-32:]:
@@ -428,6 +443,7 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
         states=convert(list[StateInfo], manifest.get("states", []), "states"),
         entries=convert(list[EntryPoint], manifest.get("entries", []), "entries"),
         later=convert(list[NpuStep], manifest.get("later", []), "later"),
+        windows=convert(list[Window], manifest.get("windows", []), "windows"),
         host_work=convert(list[KernelWork], manifest.get("host_work", []), "host_work"),
         compile_seconds=typed(float, "compile_seconds"),
         certificate=convert(Certificate | None, manifest.get("certificate"), "certificate"),

@@ -15,7 +15,9 @@ import numpy as np
 
 from tilewright.isa.encoding import DecodeError, decode
 from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import REGIONS
 from tilewright.isa.program_parts import (
+    ARENA_REGION,
     BlockedLayout,
     Buffer,
     CpuStep,
@@ -27,6 +29,7 @@ from tilewright.isa.program_parts import (
     NpuStep,
     StateInfo,
     TensorInfo,
+    Window,
 )
 
 #: Bytes of any one memory of a program. A number beyond it is damage, not a plan.
@@ -119,6 +122,28 @@ def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> 
             raise Unfit(f"state {state.name!r} ends a run as another tensor than it begins the next one with")
         if not buffers[state.begin.buffer].data:
             raise Unfit(f"state {state.name!r} has no value for the first run")
+
+
+def check_windows(windows: Sequence[Window], inputs: Sequence[Sequence[TensorInfo]], arena_bytes: int) -> None:
+    """Checks that windows have regions of their own, begin at whole beats within the arena, and follow an input.
+
+    Args:
+        windows: the windows.
+        inputs: inputs of the program and of its entry points.
+        arena_bytes: size of the arena.
+
+    Raises:
+        Unfit: the first contradiction.
+    """
+    numbers = [window.region for window in windows]
+    for w in windows:
+        if not ARENA_REGION < w.region < REGIONS or numbers.count(w.region) > 1:
+            raise Unfit(f"window {w.region} is not one of the regions {ARENA_REGION + 1}..{REGIONS - 1}, each once")
+        if w.period < 1 or w.stride < 8 or w.stride % 8 or w.offset(w.period - 1) >= arena_bytes:
+            raise Unfit(f"window {w.region} has {w.period} rows of {w.stride} bytes in an arena of {arena_bytes}")
+        found = [t for some in inputs for t in some if t.name == w.tensor]
+        if not found or any(t.dtype not in ("int32", "int64") or math.prod(t.shape) < 1 for t in found):
+            raise Unfit(f"window {w.region} follows input {w.tensor!r}, which is no integer of this program")
 
 
 def check_entries(entries: Sequence[EntryPoint], buffers: Mapping[str, Buffer], steps: int, layers: int) -> None:

@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+#: Regions as every compiled program uses them (see `tilewright.isa.registers`, REGIONn_*).
+PROGRAM_REGION = 0
+CONSTANT_REGION = 1
+ARENA_REGION = 2
+#: A part of the arena that begins at another row in every run; see `Window`.
+WINDOW_REGION = 3
+
 
 class Layout(StrEnum):
     """The axis of a tensor that holds its channels where the NPU has it in blocks of lanes.
@@ -96,6 +103,28 @@ class StateInfo:
     name: str
     begin: TensorInfo
     end: TensorInfo
+
+
+@dataclass(frozen=True)
+class Window:
+    """A region whose base the runtime moves before a run: to row `value modulo period` of the arena's rows.
+
+    Attributes:
+        region: number of the region.
+        tensor: input of the program whose first element is the value; a run of an entry point without it leaves the
+            base at the arena's.
+        period: number of rows.
+        stride: bytes from one row to the next.
+    """
+
+    region: int
+    tensor: str
+    period: int
+    stride: int
+
+    def offset(self, value: int) -> int:
+        """Bytes from the arena's base to the region's."""
+        return value % self.period * self.stride
 
 
 @dataclass

@@ -83,7 +83,8 @@ def kept_in_place(graph: Graph) -> dict[str, str]:
     found = {}
     for state in graph.states:
         maker, readers = producers.get(state.end), consumers.get(state.begin, [])
-        if maker is not None and readers == [maker] and is_scatter(maker) and maker.inputs.count(state.begin) == 1:
+        puts = maker is not None and (is_scatter(maker) or maker.op == "QPut")
+        if maker is not None and readers == [maker] and puts and maker.inputs.count(state.begin) == 1:
             if maker.inputs[0] == state.begin:
                 found[state.end] = state.begin
     return found

@@ -10,6 +10,7 @@ from tilewright.common.version import tilewright_version
 from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph, State, Tensor
+from tilewright.compiler.graph.ops.put import QPut
 from tilewright.compiler.graph.states import blocked_shape
 from tilewright.compiler.npu.views import View
 from tilewright.compiler.options import CompileOptions
@@ -20,7 +21,18 @@ from tilewright.compiler.stages.note_forms import notes_of
 from tilewright.compiler.stages.notes import notes_on
 from tilewright.compiler.stages.partition import Partition
 from tilewright.isa.config import NpuConfig
-from tilewright.isa.program import BlockedLayout, Buffer, HostFacts, KernelWork, Layout, Program, StateInfo, TensorInfo
+from tilewright.isa.program import (
+    WINDOW_REGION,
+    BlockedLayout,
+    Buffer,
+    HostFacts,
+    KernelWork,
+    Layout,
+    Program,
+    StateInfo,
+    TensorInfo,
+    Window,
+)
 
 _STEPS = (np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16))
 
@@ -58,6 +70,7 @@ def package(
         tensors=_quantised_tensors(graph, partition, memory, options.keep_all),
         steps=emission.steps,
         later=emission.later,
+        windows=_windows(graph, partition),
         layers=emission.layers,
         sections=_sections(graph, segments, memory),
         compiler=tilewright_version(),
@@ -122,6 +135,16 @@ def _buffers(graph: Graph, memory: MemoryMap) -> list[Buffer]:
     for name, at in host.offsets.items():
         buffers.append(Buffer(name, "host", at, host.nbytes(name), data.get(name, "")))
     return buffers
+
+
+def _windows(graph: Graph, partition: Partition) -> list[Window]:
+    """The window in which the NPU puts rows into states."""
+    found: list[Window] = []
+    for node in graph.nodes:
+        if isinstance(node.quantized, QPut) and partition.placement.on_npu(node):
+            _, length, lanes = graph.tensor(node.inputs[0]).shape
+            found.append(Window(WINDOW_REGION, node.quantized.position, length, lanes))
+    return list(dict.fromkeys(found))
 
 
 def _state(graph: Graph, memory: MemoryMap, state: State) -> StateInfo:

@@ -302,6 +302,14 @@ def q_interpolate(graph: Graph, node: Node, xs: list[np.ndarray]) -> np.ndarray:
     return np.floor(found / whole + 0.5).astype(xs[0].dtype)
 
 
+def q_put(graph: Graph, node: Node, xs: list[np.ndarray]) -> np.ndarray:
+    """The cache with channels c of head h of the row at [h * parts + c // lanes, row, c % lanes]."""
+    cache, new, row = xs
+    found = cache.copy()
+    found[:, int(row.reshape(())), :] = new.reshape(found.shape[0], found.shape[2])
+    return found
+
+
 RUN: dict[str, Callable[[Graph, Node, list[np.ndarray]], np.ndarray]] = {
     "QConv": q_conv,
     "QConvTranspose": q_conv,
@@ -319,6 +327,7 @@ RUN: dict[str, Callable[[Graph, Node, list[np.ndarray]], np.ndarray]] = {
     "QSoftmax": q_softmax,
     "QNorm": q_norm,
     "QPlaneNorm": q_plane_norm,
+    "QPut": q_put,
 }
 #: Runs on the CPU alone, and is compared with LiteRT.
 _ELSEWHERE = {"QMatMul16"}

@@ -28,7 +28,7 @@ def measure(config: NpuConfig, image: bytes, arena_bytes: int, timing: MemoryTim
     regions = [
         Region(bases[0], len(image), read=True),
         Region(bases[1], constants, read=True),
-        Region(bases[2], max(arena_bytes, 64), read=True, write=True),
+        *[Region(bases[2], max(arena_bytes, 64), read=True, write=True)] * 2,  # the arena, and a window on it
     ]
     clock = simulate(config, timing, memory.data, regions, (PROGRAM_REGION, 0, len(image) // INSTRUCTION_BYTES))
     if (fault := clock.error) is not None:
@@ -61,6 +61,7 @@ def run_npu_steps(program: Program, device: Device, **options: Any) -> Counters:
     for region, size in sizes.items():
         base = device.allocate(max(size, 64))
         regions[region] = Region(base, size, read=True, write=region == ARENA_REGION)
+    regions += [regions[ARENA_REGION]] * len(program.windows)  # at its first row
     if program.instructions:
         device.write(regions[PROGRAM_REGION].base, program.instructions)
     if program.config.weight_codes and program.constants:  # how long weights take to decode depends on what they are

@@ -174,8 +174,8 @@ class Executor:
             raise MemoryFull(f"{self.program.name} needs {nbytes} bytes of this machine's memory") from None
 
     def _regions(self) -> list[Region]:
-        regions = [Region()] * (1 + max(PROGRAM_REGION, CONSTANT_REGION, ARENA_REGION))
         program = self.program
+        regions = [Region()] * (1 + max([ARENA_REGION, *(window.region for window in program.windows)]))
         regions[PROGRAM_REGION] = Region(self.bases["program"], len(program.instructions), read=True)
         regions[CONSTANT_REGION] = Region(self.bases["constant"], len(program.constants), read=True)
         regions[ARENA_REGION] = Region(self.bases["arena"], program.arena_bytes, read=True, write=True)
@@ -315,6 +315,8 @@ class Executor:
         run_npu: Callable[..., Counters] = self._run_npu
         if self.program.later and isinstance(self.device, TakesLaunches) and self.device.launches is not None:
             run_npu = functools.partial(self._run_keeping, self.device)
+        if program.windows:
+            self._move_windows(program, arrays)
         for index, step in enumerate(program.steps):
             start = time.perf_counter()
             if isinstance(step, NpuStep):
@@ -332,6 +334,15 @@ class Executor:
         if forcing:
             result.observed, result.unwritten, result.step_of = forcing.observed, forcing.unwritten(), forcing.step_of
         return result
+
+    def _move_windows(self, program: Program, arrays: Mapping[str, Any]) -> None:
+        """Moves the regions that begin at another row in every run."""
+        for window in program.windows:
+            value = arrays.get(window.tensor)
+            offset = 0 if value is None else window.offset(int(np.asarray(value).reshape(-1)[0]))
+            self.regions[window.region] = Region(
+                self.bases["arena"] + offset, program.arena_bytes - offset, read=True, write=True
+            )
 
     def _run_npu(self, step: NpuStep, **options: Any) -> Counters:
         try:

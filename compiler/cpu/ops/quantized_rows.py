@@ -1,4 +1,4 @@
-"""Quantised operators over rows or planes of values: Softmax and norms."""
+"""Quantised operators over rows or planes of values: Softmax, norms, and a row put into a cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 
-from tilewright.compiler.cpu.expr import Dynamic, Expr, Index, call, const, int_range, select
+from tilewright.compiler.cpu.expr import Dynamic, Expr, Index, Var, call, const, int_range, linear, select
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.ops.indexing import position
 from tilewright.compiler.cpu.ops.normalization import normalised, normalised_planes, rms_normalised, scaled_by_channel
 from tilewright.compiler.cpu.ops.quantization import saturate
 from tilewright.compiler.cpu.ops.quantized import scalar
@@ -14,6 +16,7 @@ from tilewright.compiler.cpu.ops.reduction import lowest, reduced
 from tilewright.compiler.cpu.ops.rules import quantized
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.graph.ops.norm import QNorm, QPlaneNorm
+from tilewright.compiler.graph.ops.put import QPut
 from tilewright.compiler.graph.ops.softmax import QSoftmax
 from tilewright.isa import numerics
 
@@ -93,3 +96,29 @@ def q_plane_norm(ctx: Context, op: QPlaneNorm) -> None:
     real = ctx.lazy(x.shape, "f32", lambda i: (ctx.read(x, i).to("i32") - zx).to("f32") * float(sx), x.cost + 2)
     y = normalised_planes(ctx, real, op.groups, op.epsilon)
     ctx.define(x.shape, dtype, lambda i: saturate(ctx.read(y, i) / float(sy), zy, dtype), y.cost + 6)
+
+
+@quantized(QPut)
+def q_put(ctx: Context, op: QPut) -> None:
+    """Writes the row where it belongs, after a copy of the cache unless the result is in its place already."""
+    cache, new, row = ctx.input(0), ctx.input(1), ctx.stored(ctx.input(2))
+    blocks, length, lanes = cache.shape
+    heads, parts = new.shape[1], blocks // new.shape[1]
+    out = ctx.temp(cache.shape, cache.dtype)
+    if ctx.node.outputs[0] not in ctx.in_place:
+        whole = cache.vars()
+        ctx.assign(out, whole, ctx.read(cache, [Index.of(v) for v in whole]))
+    ctx.buffer(new)
+    target, variables = ctx.buffer(out), [Var.new(n) for n in (heads, parts, lanes)]
+    head, part, lane = map(Index.of, variables)
+    value = ctx.read(new, [Index(0), head, Index(0), part * lanes + lane])
+    at = position(ctx.read(row, [Index(0), Index(0), Index(0)]), length)
+    offset = linear([head * parts + part, at, lane], cache.shape)
+
+    def write(f: Function) -> None:
+        with f.loops(variables):
+            place, v = f.index(offset), f.value(value)
+            f.write(target, place, v)
+
+    ctx.kernel(write, [out])
+    ctx.bind(out)

@@ -53,6 +53,10 @@ class Converter:
         self.constants: dict[str, bytes] = {}
         self._plain = set(self.graph.inputs) | {name for name, t in self.graph.tensors.items() if t.is_const}
 
+    def made(self, name: str) -> None:
+        """Notes that a layer makes the plain form of a tensor."""
+        self._plain.add(name)
+
     def run_layer(self, layer: Layer) -> None:
         """Appends a layer to the tasks."""
         self.tasks.append(layer)

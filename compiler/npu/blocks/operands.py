@@ -91,6 +91,10 @@ class Operands:
         self._converter.buffers[v.buffer] = BlockedBuffer(v.buffer, name, Contents.TENSOR, shape, made.layout)
         return v
 
+    def in_place(self, name: str) -> None:
+        """Notes that a layer makes the blocks of a state where they are kept, so that nothing else has to."""
+        self._converter.made(name)
+
     def temporary(self, stem: str, tensor: str, layout: Layout, dims: tuple[int, int, int, int]) -> View:
         """Adds a buffer of int8 [N, C, H, W] between two layers, with values of `tensor`; returns its view."""
         name = self.graph.unique(stem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.graph.ops.concat import QConcat
+from tilewright.compiler.graph.ops.put import QPut
 from tilewright.compiler.graph.states import blocked_shape
 from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.blocks.layouts import Layouts
@@ -24,7 +25,9 @@ def choose_layouts(wiring: Wiring, work: WorkOrder, block: int) -> Layouts:
     """
     layouts = Layouts(wiring, blocked=blocked_states(wiring.graph))
     for chain in work:
-        if isinstance(chain, Chain):
+        if isinstance(chain, Chain) and isinstance(chain.head.quantized, QPut):
+            layouts.chosen[chain.head.outputs[0]] = Layout.CHANNELS_LAST  # in place, in the memory of its state
+        elif isinstance(chain, Chain):
             rank = len(wiring.shape(chain.head.outputs[0]))
             layout = chain.op.layout_of(rank) or _layout_of_operands(wiring, layouts, chain.head)
             name = chain.result

@@ -3,6 +3,8 @@
     ScatterElements(cache [1, H, W, D], rows, new, axis=2)
       =>  Reshape(Transpose(ScatterElements(blocks [H * D / lanes, W, lanes], rows, new in blocks, axis=1)))
 
+A single row whose number follows from an input becomes a QPut, which the NPU does.
+
 Sixteen positions of sixteen channels are then one weight tile of a product with keys. So no attention packs the whole
 cache for the row that is new. What else reads the cache has it in its own shape, by the moves behind.
 
@@ -20,6 +22,7 @@ import numpy as np
 from tilewright.compiler.graph.graph import Graph, Node, State
 from tilewright.compiler.graph.moves import Mover
 from tilewright.compiler.graph.ops.product import QMatMul
+from tilewright.compiler.graph.ops.put import QPut
 from tilewright.compiler.graph.ops.softmax import QSoftmax
 from tilewright.compiler.graph.quantization import is_activation
 from tilewright.compiler.graph.states import kept_in_place
@@ -36,10 +39,13 @@ def block_states(graph: Graph, config: NpuConfig) -> None:
         return
     in_place = kept_in_place(graph)
     found = {state.name: _Blocks.of(rewriter, state) for state in graph.states if state.end in in_place}
-    for state in graph.states:
-        blocks = found.get(state.name)
+    window: tuple[str, int] | None = None
+    for blocks in (found.get(state.name) for state in graph.states):
         if blocks is not None:
-            blocks.write()
+            position = blocks.position()
+            if position is not None and window is None:
+                window = position, blocks.length
+            blocks.write(position if (position, blocks.length) == window else None)
 
 
 class _Blocks:
@@ -72,8 +78,31 @@ class _Blocks:
             return None
         return _Blocks(rewriter, state, put, places.inputs[0]) if _multiplied(rewriter, state.end) else None
 
-    def write(self) -> None:
-        """Replaces the state's tensors and the node that puts rows into it."""
+    @property
+    def length(self) -> int:
+        """Rows of the cache."""
+        return self.rewriter.graph.tensor(self.state.end).shape[2]
+
+    def position(self) -> str | None:
+        """Returns the graph's input of one integer that the row's number is, or is modulo the cache's length."""
+        graph, producers, rows = self.rewriter.graph, self.rewriter.wiring.producers, self.rows
+        while (maker := producers.get(rows)) is not None:
+            if maker.op == "Mod":
+                period = graph.const(maker.inputs[1])
+                whole = period is not None and period.size == 1 and not maker.attrs.get("fmod", 0)
+                if period is None or not whole or int(period.reshape(())) != self.length:
+                    return None
+            elif maker.op not in ("Reshape", "Unsqueeze", "Squeeze", "Identity"):
+                return None
+            rows = maker.inputs[0]
+        return rows if rows in graph.inputs and graph.tensor(rows).size == 1 else None
+
+    def write(self, position: str | None) -> None:
+        """Replaces the state's tensors and the node that puts rows into it.
+
+        Args:
+            position: the input that one new row follows from, None where the CPU puts rows in.
+        """
         graph, state, put = self.rewriter.graph, self.state, self.put
         cache, lanes = graph.tensor(state.end), self.rewriter.config.block_in
         _, heads, length, depth = cache.shape
@@ -84,13 +113,16 @@ class _Blocks:
         end = graph.like(cache, f"{cache.name}.blocks", shape)
         made: list[Node] = []
         mover = Mover(graph, made)
-        split = mover.transpose(mover.reshape(put.inputs[2], (heads, count, parts, lanes)), [0, 2, 1, 3])
-        new = mover.reshape(split, (heads * parts, count, lanes))
         places = mover.reshape(self.rows, (1, count, 1))
-        target = graph.constant("shape", np.array((heads * parts, count, lanes), np.int64))
-        wide = graph.like(graph.tensor(put.inputs[1]), f"{put.inputs[1]}.blocks", (heads * parts, count, lanes))
-        made.append(Node("Expand", [places, target], [wide], {}, wide))
-        made.append(_moved(put, [begin, wide, new], end))
+        if position is None:
+            split = mover.transpose(mover.reshape(put.inputs[2], (heads, count, parts, lanes)), [0, 2, 1, 3])
+            new = mover.reshape(split, (heads * parts, count, lanes))
+            target = graph.constant("shape", np.array((heads * parts, count, lanes), np.int64))
+            wide = graph.like(graph.tensor(put.inputs[1]), f"{put.inputs[1]}.blocks", (heads * parts, count, lanes))
+            made.append(Node("Expand", [places, target], [wide], {}, wide))
+            made.append(_moved(put, [begin, wide, new], end))
+        else:
+            made.append(Node.of(QPut(position=position), [begin, put.inputs[2], places], [end], put.name, put.origin))
         joined = mover.transpose(mover.reshape(end, (heads, parts, length, lanes)), [0, 2, 1, 3])
         mover.reshape(joined, cache.shape, cache.name)
         at = next(i for i, node in enumerate(graph.nodes) if node is put)

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,13 @@ from tilewright.isa.program import (
     CpuStep,
     HostFacts,
     Layer,
+    Layout,
     NpuStep,
     Program,
     ProgramError,
+    StateInfo,
     TensorInfo,
+    Window,
 )
 from tilewright.runtime.layout import dtype_of
 
@@ -137,7 +142,7 @@ def test_messages_name_the_part() -> None:
         return str(info.value)
 
     assert message(0).startswith("m.twp: not a Tilewright program file")
-    assert "program format 0, this version reads 1 to 3; compile again" in message(len(MAGIC))
+    assert "program format 0, this version reads 1 to 4; compile again" in message(len(MAGIC))
     assert "checksum of the manifest" in message(start + 5)
     assert "checksum of section 'instructions'" in message(start + manifest_bytes + 3)
     assert "checksum of section 'constants'" in message(start + manifest_bytes + 32)
@@ -217,3 +222,66 @@ def test_steps_of_later_runs() -> None:
     again.later = [NpuStep(0, 1)]
     with pytest.raises(program_check.Unfit, match="does not end with END"):
         again.check()
+
+
+LAST = Layout.CHANNELS_LAST
+
+
+def with_window() -> Program:
+    """A program with a state in blocks, and a window that follows an input."""
+    program = example()
+    program.inputs.append(TensorInfo("position", (1, 1), "int64", ""))
+    program.windows = [Window(3, "position", 16, 64)]
+    program.sections["state"] = bytes(64)
+    program.buffers.append(Buffer("s", "arena", 64, 64, data="state"))
+    blocks = TensorInfo("s", (1, 1, 16, 4), "int8", "s", 0.5, 1, relayout=BlockedLayout((1, 1, 1, 16, 4), 4, 0, LAST))
+    program.states = [StateInfo("past", blocks, blocks)]
+    return program
+
+
+def test_windows() -> None:
+    """A window begins at a row of the arena: that of the input modulo the number of rows."""
+    program = with_window()
+    again = Program.from_bytes(program.to_bytes())
+    assert again == program and again.content_hash() == program.content_hash() != example().content_hash()
+    assert [program.windows[0].offset(value) for value in (0, 5, 16, 37, -1)] == [0, 320, 0, 320, 960]
+    assert struct.unpack_from("<I", program.to_bytes(), len(MAGIC)) == (4,)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"region": 2}, "window 2 is not one of the regions 3..7"),
+        ({"region": 8}, "window 8 is not one of the regions 3..7"),
+        ({"period": 0}, "window 3 has 0 rows of 64 bytes"),
+        ({"period": 65}, "window 3 has 65 rows of 64 bytes in an arena of 4096"),
+        ({"stride": 12}, "window 3 has 16 rows of 12 bytes"),
+        ({"tensor": "in"}, "window 3 follows input 'in', which is no integer"),
+        ({"tensor": "none"}, "window 3 follows input 'none'"),
+    ],
+)
+def test_windows_that_do_not_fit(change: dict[str, Any], message: str) -> None:
+    program = with_window()
+    program.windows = [replace(program.windows[0], **change)]
+    with pytest.raises(program_check.Unfit, match=re.escape(message)):
+        program.check()
+
+
+def test_two_windows_of_one_region() -> None:
+    program = with_window()
+    program.windows *= 2
+    with pytest.raises(program_check.Unfit, match="each once"):
+        program.check()
+
+
+@pytest.mark.parametrize("relayout", [True, False])
+def test_states_lie_in_blocks_in_the_arena_or_plain_with_the_host(relayout: bool) -> None:
+    program = with_window()
+    begin = program.states[0].begin
+    if relayout:
+        program.buffers[-1] = replace(program.buffers[-1], space="host", offset=0)
+    else:
+        plain = replace(begin, relayout=None)
+        program.states = [StateInfo("past", plain, plain)]
+    with pytest.raises(program_check.Unfit, match="state 'past' is neither in host memory nor in blocks in the arena"):
+        program.check()

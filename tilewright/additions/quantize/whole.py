@@ -22,9 +22,14 @@ _MARK = "tilewright.quantize.whole"
 class Nodes(Protocol):
     """The part of `layers.Network` that norms are found by."""
 
-    nodes: Sequence[onnx.NodeProto]
-    constants: Mapping[str, onnx.TensorProto]
-    producer: Mapping[str, onnx.NodeProto]
+    @property
+    def nodes(self) -> Sequence[onnx.NodeProto]: ...
+
+    @property
+    def constants(self) -> Mapping[str, onnx.TensorProto]: ...
+
+    @property
+    def producer(self) -> Mapping[str, onnx.NodeProto]: ...
 
     def constant(self, name: str) -> np.ndarray | None: ...
 

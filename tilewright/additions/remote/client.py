@@ -289,6 +289,8 @@ class RemoteDevice(TakesLaunches):
         if not region.size:
             return pb.Region()
         start, block = self._block(region.base)
+        if region.write and region.base != start:
+            raise UsageError(f"{self.name} runs no programs with windows: compile and run them where the NPU is")
         if region.base != start or region.size > block.size:
             raise ValueError(f"region at 0x{region.base:x} of {region.size} bytes is not one that was allocated")
         if region.write:

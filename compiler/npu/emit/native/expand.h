@@ -218,7 +218,10 @@ class Expander {
         set(run, STORE_DIM, {y.count, y.rows, y.bytes});
         set(run, STORE_DIM + 1, {z.count, z.rows, z.bytes});
         add_spans(run.reads, TW_MEMORY_ACT, row, {{y.count, y.rows}, {z.count, z.rows}}, count);
-        add_spans(run.writes, MEMORY, offset, {{y.count, y.bytes}, {z.count, z.bytes}}, count * row_bytes);
+        if (region == machine_.arena_region)
+            add_spans(run.writes, MEMORY, offset, {{y.count, y.bytes}, {z.count, z.bytes}}, count * row_bytes);
+        else  // a window begins anywhere in the arena
+            add_spans(run.writes, MEMORY, 0, {}, machine_.rows[MEMORY] * machine_.memory_grain);
     }
 
     // Products.

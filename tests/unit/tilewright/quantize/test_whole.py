@@ -90,11 +90,11 @@ def test_everything_between_token_and_logits_has_8_bits() -> None:
 
 
 @pytest.mark.medium
-def test_token_takes_a_turn_for_each_layer_and_one() -> None:
-    """New rows alone are put into the cache by the CPU between turns; logits are onnxruntime's."""
+def test_token_takes_one_turn() -> None:
+    """The CPU looks up rows of tables before it, and makes floats of the logits behind; these are onnxruntime's."""
     model = zoo.build_quantized("micro_llama", cache=False, **SIZES, whole=True)
     program = tw.compile_program(model, shapes={"input_ids": [1, 1]}, states="auto", cache=False)
-    assert sum(isinstance(step, NpuStep) for step in program.steps) == 3
+    assert sum(isinstance(step, NpuStep) for step in program.steps) == 1
     ops = [op.split()[0] for step in program.steps if isinstance(step, CpuStep) for op in step.ops]
     assert not any(op.startswith("Q") and op != "QuantizeLinear" for op in ops)
     device = tw.Device("functional")

@@ -177,6 +177,8 @@ class _ProgramSide:
         self.buffers |= {t.name: self.buffers[t.buffer] for t in (*infos, *_outputs(program))}
         self.host: dict[str, Array] = {}
         cells = _inputs(names, graph)
+        if any(state.begin.relayout is not None for state in program.states):
+            raise NoRule("no rule for states in blocks of lanes")
         if {t.name for t in infos} != set(graph.inputs):
             raise Finding(
                 f"the program's inputs are {sorted(t.name for t in infos)}, the graph's {sorted(graph.inputs)}"

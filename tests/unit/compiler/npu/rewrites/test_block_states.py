@@ -10,10 +10,16 @@ import pytest
 
 import tilewright as tw
 from tests.common import onnx_models
+from tests.reference import quantized_ops as reference
 from tilewright import zoo
+from tilewright.compiler.graph.graph import Graph, Node, Quant, State, Tensor
+from tilewright.compiler.graph.ops.put import QPut
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
 from tilewright.errors import UsageError
 from tilewright.export.c_program import export_c
-from tilewright.isa.program import CpuStep, NpuStep, Program
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import CpuStep, NpuStep, Program, Window
 from tilewright.zoo.llama import prompts
 
 SIZES: dict[str, Any] = {"layers": 2, "width": 96, "heads": 3, "kv_heads": 1, "hidden": 128, "window": 32}
@@ -42,7 +48,8 @@ def cpu_ops(program: Program) -> list[str]:
 @pytest.mark.medium
 def test_tokens_and_states_are_onnxruntimes(model: onnx.ModelProto, decode: Program) -> None:
     """Both simulators, past the end of the cache, from a program that was written and read."""
-    assert not {"QMatMul", "QSoftmax", "QTake", "PackMatMulParams"} & set(cpu_ops(decode))
+    assert sum(isinstance(step, NpuStep) for step in decode.steps) == 1
+    assert not {"QMatMul", "QSoftmax", "QTake", "QPut", "ScatterElements", "PackMatMulParams"} & set(cpu_ops(decode))
     program = Program.from_bytes(decode.to_bytes())
     program.trusted = True
     device, timed = tw.Device("functional"), tw.Device("cycle")
@@ -87,7 +94,9 @@ def test_entry_points_share_them(model: onnx.ModelProto) -> None:
     state = {name: outputs[name.replace("past_key_values", "present")] for name in state}
     outputs = onnx_models.run(model, feeds(32, 7) | state)
     np.testing.assert_array_equal(device.run(program, feeds(32, 7), entry="decode")["logits"], outputs["logits"])
-    assert all(sum(isinstance(s, NpuStep) for s in program.entry(name).steps) == 3 for name in ENTRIES)
+    turns = {name: sum(isinstance(s, NpuStep) for s in program.entry(name).steps) for name in ENTRIES}
+    assert turns == {"prefill": 3, "decode": 1}
+    assert Program.from_bytes(program.to_bytes()).windows == [Window(3, "position_ids", 32, 16)]
 
 
 @pytest.mark.medium
@@ -104,3 +113,32 @@ def test_programs_in_c_have_none(model: onnx.ModelProto, tmp_path: Any) -> None:
     program = tw.compile_program(model, shapes={"input_ids": [1, 1]}, states="auto", host="x86_64-linux", cache=False)
     with pytest.raises(UsageError, match=r"state 'past_key_values\.0\.key' is kept in the NPU's memory"):
         export_c(program, tmp_path)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("in_place", [True, False])
+def test_the_cpu_puts_rows_in_too(in_place: bool) -> None:
+    """A row goes where the reference puts it, in a cache that changes in place and in a copy of it."""
+    graph, random = Graph("put"), np.random.default_rng(2)
+    quant = Quant.of(np.float32(0.5), 3)
+    for name, shape, dtype in (
+        ("cache", (4, 8, 16), np.int8),
+        ("new", (1, 2, 1, 32), np.int8),
+        ("row", (1, 1, 1), np.int64),
+    ):
+        graph.add(Tensor(name, shape, np.dtype(dtype), quant=quant if dtype == np.int8 else None))
+        graph.inputs.append(name)
+    y = graph.like(graph.tensor("cache"), "y", (4, 8, 16))
+    graph.nodes.append(Node.of(QPut(position="row"), ["cache", "new", "row"], [y], "put"))
+    graph.outputs.append(y)
+    cache, new = (random.integers(-128, 128, shape).astype(np.int8) for shape in ((4, 8, 16), (1, 2, 1, 32)))
+    given = {"cache": cache, "new": new, "row": np.array([[[5]]])}
+    expected = reference.run(graph, given)[y]
+    if in_place:
+        graph.states.append(State("cache", "cache", y, cache))
+    program = compile_graph(graph, PRESETS["base"], CompileOptions(cpu_only=True))
+    assert cpu_ops(program) == ["QPut"]
+    device = tw.Device("functional")
+    given = {name: value for name, value in given.items() if name != "cache" or not in_place}
+    found = device.run(program, given)
+    np.testing.assert_array_equal(device.states(program)["cache"] if in_place else found[y], expected)

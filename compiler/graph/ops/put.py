@@ -1,0 +1,34 @@
+"""The op that puts a token's row into a cache that is kept in blocks of lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.compiler.graph.ops.quantized_op import Operands, QuantizedOp, shape_error
+from tilewright.compiler.graph.tensor import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class QPut(QuantizedOp):
+    """A cache with another row: blocks [H * D / lanes, W, lanes], new [1, H, 1, D], row int64 [1, 1, 1] of 0..W-1.
+
+    Attributes:
+        position: the graph's input of one integer that the row follows from: it is `position` modulo W.
+    """
+
+    arity = (3, 3)
+
+    position: str
+
+    def check(self, operands: Operands, result: Tensor) -> str | None:
+        error = super().check(operands, result)
+        cache, new, row = operands
+        if error is not None or cache is None or new is None or row is None:
+            return error
+        if len(cache.shape) != 3 or len(new.shape) != 4 or new.shape[0] != 1 or new.shape[2] != 1:
+            return f"a row {list(new.shape)} of a cache {list(cache.shape)}"
+        blocks, _, lanes = cache.shape
+        if blocks * lanes != new.size or new.shape[3] % lanes or row.shape != (1, 1, 1):
+            return f"a row {list(new.shape)} at {list(row.shape)} of a cache {list(cache.shape)}"
+        same = cache.quant is not None and cache.quant.same_as(new.quant) and cache.dtype == new.dtype
+        return shape_error(result, cache.shape) if same else "a row of another type or scale than the cache"

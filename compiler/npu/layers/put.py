@@ -1,0 +1,21 @@
+"""The layer that puts a row into a cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.compiler.npu.layers.elementwise import ElementLayer
+
+
+@dataclass
+class PutLayer(ElementLayer):
+    """A copy to a view whose region begins at another row of the cache in every run.
+
+    So it is a layer of its own: what it writes is read as weights, from memory.
+    """
+
+    by_channel = False
+
+    @property
+    def fusible(self) -> bool:
+        return False
