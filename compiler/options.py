@@ -12,6 +12,7 @@ from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 if TYPE_CHECKING:
     from tilewright.compiler.cpu.target import Target
+    from tilewright.compiler.npu.layers.replacing import LayerKernel
 
 MAX_EFFORT = 3
 KEEP = ("outputs", "all")
@@ -37,6 +38,7 @@ class CompileOptions:
             time.
         threads: number of threads that share the work of every CPU kernel, 1..64; results are the same for every
             number. 1 with a host.
+        kernels: kernels that take the place of layers of the NPU, as `tilewright.kernel.Kernel` does.
         print_after: names of passes, rewrites and stages to print after; "all" for every one.
 
     Raises:
@@ -52,6 +54,7 @@ class CompileOptions:
     keep_weights: bool = False
     small_weights: bool = False
     threads: int = 1
+    kernels: tuple[LayerKernel, ...] = ()
     print_after: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -65,6 +68,9 @@ class CompileOptions:
             raise UsageError(f"clock_mhz must be above 0 and at most 10000, not {self.clock_mhz!r}")
         if not isinstance(self.memory, MemoryTiming):
             raise UsageError(f"memory must be a tilewright.isa.timing.MemoryTiming, not {self.memory!r}")
+        for kernel in self.kernels:
+            if not hasattr(kernel, "layer_for"):
+                raise UsageError(f"kernels must be made by tilewright.kernel.kernel, not {kernel!r}")
         if self.threads > 1 and self.host is not None:
             raise UsageError("threads are for kernels of this machine: with a host there is one")
         if self.host is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.blocks.tasks import Task, describe, verify_tasks
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.replacing import LayerKernel, replaced
 from tilewright.compiler.npu.ops import lower, npu_op_of
 from tilewright.compiler.npu.place.layout import choose_layouts
 from tilewright.compiler.npu.place.place import Placement, place_nodes
@@ -103,7 +104,7 @@ def _attempt(
     layouts = choose_layouts(wiring, work, config.block_in)
     converter = Converter(wiring, layouts, config, options.keep_all)
     byte_cycles = cost.byte_cycles if cost else 0.0
-    _lower(work, Operands(config, layouts, converter, byte_cycles, options.memory), converter)
+    _lower(work, Operands(config, layouts, converter, byte_cycles, options.memory), converter, options.kernels)
     for name in graph.outputs:
         converter.plain(name)
     constants = {name for name, t in graph.tensors.items() if t.is_const}
@@ -121,11 +122,12 @@ def _placement_cost(config: NpuConfig, options: CompileOptions) -> PlacementCost
     return PlacementCost(named_host_model(options.host), options.target(), config, options.clock_mhz)
 
 
-def _lower(work: WorkOrder, operands: Operands, converter: Converter) -> None:
-    """Turns chains into layers, which ask for their operands."""
+def _lower(work: WorkOrder, operands: Operands, converter: Converter, kernels: Sequence[LayerKernel]) -> None:
+    """Turns chains into layers, which ask for their operands. Kernels take the place of those that they match."""
     for piece in work:
         if isinstance(piece, Chain):
-            for layer in lower(operands.graph, piece.head, operands, list(piece.tail)):
+            layers = lower(operands.graph, piece.head, operands, list(piece.tail))
+            for layer in replaced(layers, operands.config, kernels):
                 converter.run_layer(layer)
         else:
             converter.run_node(piece)

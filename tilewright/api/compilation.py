@@ -40,8 +40,8 @@ def compile(
 
     Args:
         model, config, shapes, keep: as for `compile_program`.
-        options: fields of `tilewright.api.options.ProgramOptions`. With keep="all", `keep_weights`, a host or
-            `print_after` the model must be static. `constants` are no inputs of the result.
+        options: fields of `tilewright.api.options.ProgramOptions`. With keep="all", `keep_weights`, a host,
+            `kernels` or `print_after` the model must be static. `constants` are no inputs of the result.
 
     Raises:
         TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
@@ -50,7 +50,14 @@ def compile(
     try:
         return compile_program(model, config, shapes, keep, chosen)
     except (StagingError, OpenShapeError):
-        if keep != "outputs" or chosen.host or chosen.print_after or chosen.keep_weights or is_tflite(model):
+        if (
+            keep != "outputs"
+            or chosen.host
+            or chosen.print_after
+            or chosen.keep_weights
+            or chosen.kernels
+            or is_tflite(model)
+        ):
             raise
     from tilewright.dynamic.model import DynamicModel  # the importer and onnx: 0.6 s that one program need not wait for
 
@@ -96,7 +103,7 @@ def compile_program(
     fixed = dict(shapes) if shapes else None
     log = o.log()
     name = None
-    if o.cache and not o.print_after:
+    if o.cache and not o.print_after and not o.kernels:
         by_log = log.digest() if log is not None else "", _compared_by(o.goal)
         name = program_cache.key(model, machine.to_dict(), fixed, *o.key(), *by_log)
     program = program_cache.find(name) if name is not None else None

@@ -140,6 +140,23 @@ effort_option = click.option(
     help="Schedule search: 0 no fusion, 1 fusion by counting, 2 and 3 measure candidates with the cycle simulator.",
 )
 
+
+def _kernels(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[Any, ...]:
+    """The kernels in the file that the option names."""
+    if value is None:
+        return ()
+    from tilewright.kernel.files import load_kernels  # the back end and the simulators
+
+    return load_kernels(value)
+
+
+kernels_option = click.option(
+    "--kernels",
+    callback=_kernels,
+    metavar="FILE",
+    help="Python file with kernels that take the place of layers, see tilewright.kernel.",
+)
+
 objective_option = click.option(
     "--for",
     "objective",

@@ -84,7 +84,8 @@ class Request(MemoryOptions):
         given = self.given_shapes
         if not self.is_program:
             return self.compile(given, json_path, staged), True
-        for option, chosen in (("--shape", given), ("--value", self.values), ("--for", self.options.objective)):
+        options = (("--value", self.values), ("--for", self.options.objective), ("--kernels", self.options.kernels))
+        for option, chosen in (("--shape", given), *options):
             if chosen:
                 raise UsageError(f"{self.model} is compiled already: {option} has no effect on it")
         return self.compiled, False

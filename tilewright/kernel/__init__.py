@@ -16,7 +16,9 @@ from tilewright.kernel.chip import Chip
 from tilewright.kernel.constants import Addend, Params, Table, Weights, WindowWeights
 from tilewright.kernel.errors import KernelError
 from tilewright.kernel.kernel import Built, Choices, Kernel, chunks, kernel
-from tilewright.kernel.places import Part, Sums, Tensor, Tile
+from tilewright.kernel.network import LayerFacts
+from tilewright.kernel.places import Part, Tensor, Tile
+from tilewright.kernel.sums import Sums
 
 __all__ = [
     "Addend",
@@ -25,6 +27,7 @@ __all__ = [
     "Choices",
     "Kernel",
     "KernelError",
+    "LayerFacts",
     "Params",
     "Part",
     "Sums",

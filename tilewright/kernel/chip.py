@@ -16,7 +16,8 @@ from tilewright.isa.instructions import Source
 from tilewright.kernel.constants import Pair, Params, PostWork, Table, Weights, WindowWeights
 from tilewright.kernel.errors import KernelError, Line, call, user_line
 from tilewright.kernel.machine import Mark, operation, require_field, require_size
-from tilewright.kernel.places import Origin, Part, Room, Sums, Tensor, Tile
+from tilewright.kernel.places import Origin, Part, Room, Tensor, Tile
+from tilewright.kernel.sums import Sums
 from tilewright.kernel.vector import VectorMachine
 
 
@@ -40,7 +41,6 @@ class Chip(VectorMachine):
         self.start = self.mark_of("")
         self._make = make
         self.sections: list[Mark] = []
-        self._kept: list[Any] = []
 
     # Constants and places.
 
@@ -58,9 +58,7 @@ class Chip(VectorMachine):
         """Returns weights of a depthwise convolution: int8 [channels, kernel rows, kernel columns]."""
         if not self.config.depthwise:
             raise KernelError(f"{self.config.name!r} has no window mode: depthwise = 0 in its configuration")
-        made = WindowWeights(self.config, values, stride, pad, dilation)
-        self._kept.append(made)  # WGT is searched by the identity of its layers
-        return made
+        return WindowWeights(self.config, values, stride, pad, dilation)
 
     @call
     def params(self, bias: Any = 0, scale: Any = 1.0) -> Params:
@@ -129,21 +127,37 @@ class Chip(VectorMachine):
             raise KernelError(f"{tensor!r} has {int((~part.mask).sum())} vectors in this part that nobody stored")
         fill = 0 if pad is None else pad
         there = part.in_act(self.context)
-        if into is None and there is not None:
+        if there is not None and into is None and part.has_border(self.context, fill):
             tile = self._noted(Tile([Room.in_act(there, part.size)], user_line()))
         else:
             tile = self._begun(into, part.size)
+            self._require_neighbours(tile)
             if there is None:
-                self._require_neighbours(tile)
                 self.context.load_box(tensor.memory, part.box, tile.place, fill)
             else:
-                self._elements(Source.ACT, Tile([Room.in_act(there, part.size)], user_line()), None, tile, PostWork())
+                self._copy(part, tile, fill)
         tile.written[...] = True
         if tile.is_whole:
             tile.room.origin = Origin(
                 (tensor.rows, tensor.columns), (part.ranges[1].start, part.ranges[2].start), fill
             )  # fmt: skip
         return tile
+
+    def _copy(self, part: Part, tile: Tile, fill: int) -> None:
+        """Copies a part of a tensor that is in ACT into a tile, with padding around it."""
+        inside, place = part.inside, tile.place
+        if inside != part:
+            dims = [(tile.rows, place.line), (tile.blocks, place.plane)]
+            self.context.emitter.fill(place.base, dims, tile.columns, fill)
+        if inside is None:
+            return
+        there = inside.in_act(self.context)
+        assert there is not None
+        at = [r.start - whole.start for r, whole in zip(inside.ranges[1:], part.ranges[1:], strict=True)]
+        _, rows, columns = inside.size
+        target = tile.at(range(at[0], at[0] + rows), range(at[1], at[1] + columns))
+        source = Tile([Room.in_act(there, inside.size)], user_line())
+        self._elements(Source.ACT, source, None, target, PostWork())
 
     @operation
     def store(self, tile: Tile, part: Part) -> None:

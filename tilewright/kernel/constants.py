@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -182,6 +183,14 @@ class Weights(Windowed):
         return found.reshape(rows, bo, blocks, bi, kh, kw).transpose(0, 4, 5, 2, 1, 3).reshape(-1, bo, bi)
 
 
+class _KeyedByContent(DepthwiseLayer):
+    """A layer whose constants are found again by their values: kernels make such layers anew in each run."""
+
+    @property
+    def constants_key(self) -> Hashable:
+        return digest(self.weights, self.weights.shape, self.window, bool(self.fill), self.fill)
+
+
 class WindowWeights(Windowed):
     """Weights of a depthwise convolution: int8 [channels, kernel rows, kernel columns].
 
@@ -224,7 +233,7 @@ class WindowWeights(Windowed):
             channels, lanes = self.values.shape[0], self.config.block_in
             x = dense_view("x", "x", ARENA_REGION, (1, channels, *origin.size), lanes)
             w = self.window
-            self._layers[key] = DepthwiseLayer(
+            self._layers[key] = _KeyedByContent(
                 "kernel", "kernel", [x], x, Post(), weights=self.values, pad=w.pad, stride=w.stride,
                 dilation=w.dilation, fill=origin.fill,
             )  # fmt: skip

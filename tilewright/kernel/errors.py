@@ -31,11 +31,12 @@ class KernelError(TilewrightError):
 
     Attributes:
         line: the line that causes it; None where no single one does.
+        full: True if a scratchpad has no room.
     """
 
-    def __init__(self, message: str, line: Line | None = None) -> None:
+    def __init__(self, message: str, line: Line | None = None, full: bool = False) -> None:
         super().__init__(message if line is None else f"{line}: {message}")
-        self.line = line
+        self.line, self.full = line, full
         self.text = message
 
 
@@ -60,9 +61,9 @@ def at_user_line() -> Iterator[None]:
     except KernelError as error:
         if error.line is not None:
             raise
-        raise KernelError(error.text, user_line()) from None
+        raise KernelError(error.text, user_line(), error.full) from None
     except ScratchpadFull as error:
-        raise KernelError(f"a scratchpad is too small: {error}", user_line()) from None
+        raise KernelError(f"a scratchpad is too small: {error}", user_line(), full=True) from None
 
 
 def call(function: F) -> F:

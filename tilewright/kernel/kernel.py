@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.common.shown import Shown
+from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.isa.assembler import disassemble
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Counters
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.kernel.errors import KernelError, user_line
+from tilewright.kernel.network import KernelLayer, LayerFacts, Matcher
 from tilewright.kernel.trace import Function, Trace, trace
 from tilewright.measure.explain import Explanation, explain
 from tilewright.runtime.cost import program_cycles
@@ -103,6 +105,7 @@ class Kernel:
         self.constants = {p.name: p for p in parameters if p.kind is kinds.KEYWORD_ONLY}
         self._inputs = positional[1:]
         self._reference: Callable[..., Any] | None = None
+        self._match: Matcher | None = None
         if not positional or any(p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD) for p in parameters):
             raise KernelError(
                 f"{self.name}: a kernel takes the chip, tensors, and constants behind *: def {self.name}(k, x, *, w)",
@@ -144,6 +147,13 @@ class Kernel:
                 f"{self.name} takes {len(self._inputs)} tensors ({', '.join(self._inputs)}), not {len(inputs)}",
                 user_line(),
             )
+        self._require_constants(constants)
+        shapes = {name: _shape(name, given) for name, given in zip(self._inputs, inputs, strict=True)}
+        machine = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
+        return trace(self.function, self.name, machine, shapes, constants, memory)
+
+    def _require_constants(self, constants: Mapping[str, Any]) -> None:
+        """Raises `KernelError` for constants that are missing, and for others than the kernel has."""
         missing = [n for n, p in self.constants.items() if p.default is p.empty and n not in constants]
         unknown = [n for n in constants if n not in self.constants]
         if missing or unknown:
@@ -151,9 +161,6 @@ class Kernel:
             raise KernelError(
                 f"{self.name} {what}: its constants are {', '.join(self.constants) or 'none'}", user_line()
             )
-        shapes = {name: _shape(name, given) for name, given in zip(self._inputs, inputs, strict=True)}
-        machine = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
-        return trace(self.function, self.name, machine, shapes, constants, memory)
 
     def reference(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Sets the function of numpy arrays that the kernel must equal; it takes the kernel's arguments but the chip.
@@ -162,6 +169,39 @@ class Kernel:
         """
         self._reference = function
         return function
+
+    def replaces(self, match: Matcher) -> Matcher:
+        """Sets the function that decides which layers of networks the kernel takes the place of.
+
+        It is asked about layers that read as many tensors as the kernel takes.
+
+        Args:
+            match: takes `LayerFacts`; returns the kernel's constants for the layer, None to leave it as it is.
+        """
+        self._match = match
+        return match
+
+    @property
+    def takes_layers(self) -> bool:
+        """True if the kernel can take the place of layers."""
+        return self._match is not None
+
+    def layer_for(self, layer: Layer, config: NpuConfig) -> Layer | None:
+        """Returns the layer that makes the same tensor by the kernel; None to leave the layer as it is.
+
+        Raises:
+            KernelError: the kernel has no `replaces`, or other constants than that returns.
+        """
+        if self._match is None:
+            raise KernelError(f"{self.name} takes no layers: write @{self.name}.replaces")
+        facts = LayerFacts.of(layer)
+        if facts is None or len(facts.shapes) != len(self._inputs):
+            return None
+        constants = self._match(facts)
+        if constants is None:
+            return None
+        self._require_constants(constants)
+        return KernelLayer.of(layer, self.name, self.function, constants)
 
     def check(
         self,

@@ -13,7 +13,8 @@ from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 from tilewright.isa.instructions import BY_NAME
 from tilewright.kernel.errors import F, KernelError, Line, at_user_line, user_line
-from tilewright.kernel.places import Accumulators, Part, Room, Sums, Tile
+from tilewright.kernel.places import Part, Room, Tile
+from tilewright.kernel.sums import Accumulators, Sums
 
 #: A place that results go to: a tile, or a part of a tensor in DRAM.
 Target = Tile | Part | None
@@ -63,6 +64,7 @@ class Machine:
 
     Attributes:
         config: the configuration of the machine.
+        peak: the most rows of ACT that tiles took at once.
         lines: of each call (first operation, numbers of the tile program up to its end, user's line), in order.
     """
 
@@ -71,6 +73,8 @@ class Machine:
         self.lines: list[tuple[int, int, Line]] = []
         self._sums = Accumulators(context)
         self._tiles: list[weakref.ref[Tile]] = []
+        self._rooms: list[weakref.ref[Room]] = []
+        self.peak = 0
 
     @property
     def lanes(self) -> int:
@@ -107,14 +111,26 @@ class Machine:
         """Returns rows of ACT for a tile. Raises `KernelError` if there are none."""
         count = math.prod(size)
         try:
-            return Room.of(self.context.heap.take(count), size)
+            made = Room.of(self.context.heap.take(count), size)
         except ScratchpadFull:
             alive = [tile for tile in (ref() for ref in self._tiles) if tile is not None]
             held = "; ".join(f"{t!r} has {t.rows_of_act}" for t in alive) or "no tile is alive"
             raise KernelError(
                 f"a tile of {count} rows does not fit: ACT has {self.context.heap.rows}, {self.context.heap.free_rows} "
-                f"of them free; {held}"
-            ) from None
+                f"of them free; {held}", full=True,
+            ) from None  # fmt: skip
+
+        self._rooms = [ref for ref in self._rooms if ref() is not None]
+        self._rooms.append(weakref.ref(made))
+        self.peak = max(self.peak, sum(room.rows for ref in self._rooms if (room := ref()) is not None))
+        return made
+
+    def close(self) -> None:
+        """Frees the rows of all tiles."""
+        for ref in self._rooms:
+            room = ref()
+            if room is not None:
+                room.free()
 
     def _noted(self, tile: Tile) -> Tile:
         """Notes a tile for messages; returns it."""

@@ -1,8 +1,7 @@
-"""Places of a kernel: tensors in DRAM, tiles in ACT and sums in ACC, the rows they take, and what was written there."""
+"""Places of a kernel: tensors in DRAM and tiles in ACT, the rows they take, and the vectors that were written."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import weakref
 from collections.abc import Sequence
@@ -69,10 +68,21 @@ class Tensor:
         is_matrix: True for [rows, channels].
         memory: its place in DRAM with rows and columns as the kernel has them.
         line: the user's line that made it; None for arguments.
+        border: value of the padding that lies around it where it stays in ACT; None where nothing is known of it.
         written: the vectors that hold values, bool [images, blocks, rows, columns].
     """
 
-    def __init__(self, name: str, shape: Sequence[int], view: View, *, line: Line | None, written: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        shape: Sequence[int],
+        view: View,
+        *,
+        line: Line | None,
+        written: bool,
+        border: int | None = None,
+    ) -> None:
+        self.border = border
         self.name, self.shape, self.view, self.line = name, tuple(shape), view, line
         self.is_matrix = len(self.shape) == 2
         self.memory = replace(view, h=view.w, w=1, sh=view.block) if self.is_matrix else view
@@ -163,6 +173,29 @@ class Part:
         tile = context.tile_in_act(self.tensor.view, side)
         return None if tile is None else tile._replace(line=tile.step, step=0)
 
+    @property
+    def inside(self) -> Part | None:
+        """The part of it that lies in the tensor, None where nothing does."""
+        sizes = self.tensor.rows, self.tensor.columns
+        clipped = [range(max(0, r.start), min(r.stop, size)) for r, size in zip(self.ranges[1:], sizes, strict=True)]
+        if not all(clipped):
+            return None
+        return Part(self.tensor, self.image, (self.ranges[0], clipped[0], clipped[1]))
+
+    def has_border(self, context: Context, fill: int) -> bool:
+        """Returns True if all of it lies in ACT, with padding of value `fill`."""
+        if self.inside == self:
+            return True
+        view, resident = self.tensor.view, context.resident.get(self.tensor.view.buffer)
+        if resident is None or self.tensor.border != fill:
+            return False
+        rows, columns = self.ranges[1:] if not self.tensor.is_matrix else (range(1), self.ranges[1])
+        low, left = rows.start + resident.top, columns.start + resident.left
+        return (
+            low >= 0 and left >= 0 and rows.stop + resident.top <= resident.lines
+            and columns.stop + resident.left <= resident.columns and view.buffer not in context.bands
+        )  # fmt: skip
+
     def require_inside(self) -> None:
         """Raises `KernelError` if rows or columns lie outside the tensor."""
         for axis, wanted, size in zip(AXES[1:], self.ranges[1:], (self.tensor.rows, self.tensor.columns), strict=True):
@@ -191,7 +224,7 @@ class Origin:
     fill: int
 
 
-@dataclass
+@dataclass(eq=False)
 class Room:
     """Rows of ACT that hold a tile, or the place of a tensor's part that stays in ACT.
 
@@ -216,6 +249,16 @@ class Room:
         made = Room(tile, np.zeros((blocks, rows, columns), bool), span)
         made._free = weakref.finalize(made, allocation.free)
         return made
+
+    @property
+    def rows(self) -> int:
+        """The rows of ACT from the first to the last."""
+        return self.span[1] - self.span[0]
+
+    def free(self) -> None:
+        """Frees the rows, if that was not done."""
+        if self._free is not None:
+            self._free()
 
     @staticmethod
     def in_act(tile: ActTile, size: tuple[int, int, int]) -> Room:
@@ -256,7 +299,7 @@ class Tile:
     @property
     def rows_of_act(self) -> int:
         """The rows of ACT that it holds, in all buffers."""
-        return sum(room.span[1] - room.span[0] for room in self._rooms)
+        return sum(room.rows for room in self._rooms)
 
     @property
     def room(self) -> Room:
@@ -326,63 +369,3 @@ class Tile:
         """The part of a tensor that it came from, None for parts and results."""
         whole = self.size == self.room.written.shape
         return self.room.origin if whole else None
-
-
-@dataclass(eq=False)
-class Sums:
-    """Sums in ACC: int32 for each channel of some channel blocks, rows and columns.
-
-    Attributes:
-        line: the user's line that made them.
-        size: channel blocks, rows and columns.
-        vector: first vector of ACC.
-        strides: vectors of ACC from one column, row and group of channel blocks to the next.
-        slices: channel blocks side by side in a row of ACC.
-        span: first row of ACC and the one behind the last.
-        first_block: number of the first channel block, which selects biases and scales.
-    """
-
-    line: Line
-    size: tuple[int, int, int]
-    vector: int
-    strides: tuple[int, int, int]
-    slices: int
-    span: tuple[int, int]
-    first_block: int
-
-    def __repr__(self) -> str:
-        return f"the sums of {self.line}, {self.size[0]} x {self.size[1]} x {self.size[2]}"
-
-
-class Accumulators:
-    """Rows of ACC for sums that are alive: those that a name has."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._alive: weakref.WeakSet[Sums] = weakref.WeakSet()
-
-    def add(self, sums: Sums) -> None:
-        """Notes sums, which keep their rows while they are alive."""
-        self._alive.add(sums)
-
-    def take(self, count: int) -> int:
-        """Returns the first of `count` rows that no living sums are in.
-
-        Raises:
-            KernelError: there is no such gap.
-        """
-        ring, rows = self._context.accumulators, self._context.accumulators.rows
-        spans = sorted(sums.span for sums in self._alive)
-        gaps = [b[0] - a[1] for a, b in itertools.pairwise([(0, 0), *spans, (rows, rows)])]
-        held = "; ".join(f"{s!r} has {s.span[1] - s.span[0]}" for s in self._alive) or "no others are alive"
-        if count > max(gaps):
-            raise KernelError(
-                f"{count} rows of sums do not fit the {rows} of ACC: {held} (sums live while a name has them)"
-            )
-        for _ in range(2 * len(spans) + 2):
-            at = ring.take(count)
-            over = max((end for first, end in spans if first < at + count and at < end), default=None)
-            if over is None:
-                return at
-            ring.seek(over)
-        raise KernelError(f"{count} rows of sums do not fit between the sums that are alive: {held}")

@@ -11,7 +11,8 @@ from tilewright.isa.instructions import Rounding, Source
 from tilewright.kernel.constants import Addend, Pair, Params, PostWork, Table, pair
 from tilewright.kernel.errors import KernelError
 from tilewright.kernel.machine import Machine, Target, operation, require_field, times
-from tilewright.kernel.places import Sums, Tile
+from tilewright.kernel.places import Tile
+from tilewright.kernel.sums import Sums
 
 _ROUNDINGS = {"even": Rounding.EVEN, "inside": Rounding.EVEN_ZERO_POINT_INSIDE, "away": Rounding.HALF_AWAY}
 

@@ -84,6 +84,11 @@ class DepthwiseLayer(Layer):
         return ("window", self.window, x.h, x.w, y.n, y.c, y.h, y.w, y.block, y.bytes, self.post.add is not None, own)
 
     @property
+    def constants_key(self) -> Hashable:
+        """A key of the weights, biases and scales in their scratchpads."""
+        return id(self)
+
+    @property
     def window(self) -> SlidingWindow:
         """The window that slides over the input."""
         return SlidingWindow((self.weights.shape[1], self.weights.shape[2]), self.pad, self.stride, self.dilation)
@@ -329,7 +334,7 @@ class DepthwiseLayer(Layer):
         """
         config = context.config
         slots = Slots.of(config)
-        key = (id(self), box.block, box.blocks, p.along, p.across, p.axis, p.shared, length)
+        key = (self.constants_key, box.block, box.blocks, p.along, p.across, p.axis, p.shared, length)
         bi = config.block_in
         missing = self._missing(p)
 
@@ -369,7 +374,7 @@ class DepthwiseLayer(Layer):
         """Loads the biases and scales of a box into PRM unless they are there; returns the first row."""
         lanes = context.config.block_in
         return context.load_params(
-            (id(self), box.block, box.blocks), box.blocks,
+            (self.constants_key, box.block, box.blocks), box.blocks,
             lambda: channel_params(self.bias, self.scale, box.block, box.blocks, lanes),
         )  # fmt: skip
 

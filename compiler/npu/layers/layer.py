@@ -93,6 +93,9 @@ class Layer(ABC):
     #: True if a channel of the output needs only that channel of the inputs, and some can be made without the others.
     by_channel: ClassVar[bool] = False
 
+    #: True if its finished tiles can be added up by the array, see `tilewright.compiler.npu.emit.plane_sums`.
+    offers_tiles: ClassVar[bool] = True
+
     name: str
     op: str
     inputs: list[View]

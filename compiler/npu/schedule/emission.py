@@ -119,7 +119,7 @@ def _wanted_sums(config: NpuConfig, units: list[LayerGroup], stays: list[Stay]) 
             view.buffer in near
             or view.bytes > 1
             or PlaneSums.rows(config, view) > config.acc_rows // _SUMS
-            or not any(same_box(layer.output, view) for layer in unit.layers)
+            or not any(layer.offers_tiles and same_box(layer.output, view) for layer in unit.layers)
         ):
             view = None
         yield view

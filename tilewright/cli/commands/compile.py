@@ -58,6 +58,7 @@ class PrintAfter(click.Option):
 )
 @click.option("--print-after", cls=PrintAfter, multiple=True, metavar="PASS")
 @arguments.effort_option
+@arguments.kernels_option
 @arguments.objective_option
 @arguments.tuning_option("--tuning")
 @click.option("--prove", is_flag=True, help="Prove that the program is right for all inputs, and write that into it.")

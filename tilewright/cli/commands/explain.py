@@ -47,6 +47,7 @@ _MOST_KERNELS = 24  # rows of the CPU's table
 @arguments.config_option
 @arguments.shape_option
 @arguments.effort_option
+@arguments.kernels_option
 @arguments.objective_option
 @memory_options.options
 @arguments.clock_option

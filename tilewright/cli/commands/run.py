@@ -79,6 +79,7 @@ class RunCommand(click.Command):
 @arguments.shape_option
 @fixed_values.option
 @arguments.effort_option
+@arguments.kernels_option
 @click.option(
     "--check",
     "check_mode",

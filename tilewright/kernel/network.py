@@ -1,0 +1,256 @@
+"""Kernels inside networks: a layer of the compiler that a kernel emits, and the facts of the one before."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.geometry import Border
+from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.emit.scratch import ScratchpadFull
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
+from tilewright.compiler.npu.layers.elementwise import ElementLayer
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
+from tilewright.compiler.npu.layers.tiling import OutputPart
+from tilewright.compiler.npu.views import View
+from tilewright.isa.instructions import Rounding
+from tilewright.kernel.chip import Chip
+from tilewright.kernel.constants import Addend
+from tilewright.kernel.errors import KernelError, Line
+from tilewright.kernel.places import Tensor, Tile
+from tilewright.kernel.trace import Function, require_outputs
+
+_ROUNDINGS = {Rounding.EVEN: "even", Rounding.EVEN_ZERO_POINT_INSIDE: "inside", Rounding.HALF_AWAY: "away"}
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class LayerFacts:
+    """A layer of a network, for a kernel that may take its place.
+
+    Attributes:
+        name, op: node of the model and its quantised op, several joined by " + " where they are fused.
+        kind: "conv" (also matrix products), "depthwise", "max_pool", "copy", "add" or "mul".
+        shapes: shapes of the kernel's inputs, [N, C, H, W] or [rows, channels]; a fused Add's operand is the last one.
+        output: shape of the result.
+        weights: int8 [outputs, inputs], [outputs, inputs, rows, columns] or, depthwise, [channels, rows, columns]; None
+            where there are none.
+        bias, scale: of the requantiser.
+        size, stride, pad, dilation: (rows, columns) of the window; `pad` is that before the first row and column.
+        fill: value of padding.
+        post: `zero_point`, `low`, `high` and `rounding` of the requantiser, by the names of `Chip.requantise`.
+        table: int8 results for -128..127 of a table behind all; None for none.
+        add: fields of `Addend` of a fused Add, and of "add"; None for none.
+        za, zb: zero points of the factors of "mul".
+    """
+
+    name: str
+    op: str
+    kind: str
+    shapes: list[tuple[int, ...]]
+    output: tuple[int, ...]
+    weights: np.ndarray | None = None
+    bias: Any = 0
+    scale: Any = 1.0
+    size: Pair = (1, 1)
+    stride: Pair = (1, 1)
+    pad: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    fill: int = 0
+    post: dict[str, Any] = field(default_factory=dict)
+    table: np.ndarray | None = None
+    add: dict[str, int] | None = None
+    za: int = 0
+    zb: int = 0
+
+    def addend(self, other: Tile) -> Addend:
+        """Returns the fused Add of another operand. Raises `KernelError` where there is none."""
+        if self.add is None:
+            raise KernelError(f"{self.name} has no Add")
+        return Addend(other, **self.add)
+
+    @staticmethod
+    def of(layer: Layer) -> LayerFacts | None:
+        """Returns the facts of a layer; None for kinds, and forms of them, that kernels cannot take the place of."""
+        if any(view.bytes > 1 for view in (*layer.reads, layer.output)):
+            return None
+        found = _of_kind(layer)
+        if found is None:
+            return None
+        post = layer.post
+        own = {"zero_point": post.zp, "low": post.low, "high": post.high, "rounding": _ROUNDINGS[post.rounding]}
+        table = None if post.lut is None else np.roll(np.frombuffer(post.lut, np.int8), 128)
+        add = None
+        if post.add is not None:
+            add = {**post.add.constants, "low": post.add.low, "high": post.add.high}
+        return LayerFacts(
+            layer.name, layer.op, shapes=[shape_of(view) for view in layer.reads], output=shape_of(layer.output),
+            post=own, table=table, add=add, za=post.za, zb=post.zb, **found,
+        )  # fmt: skip
+
+
+def _of_kind(layer: Layer) -> dict[str, Any] | None:
+    """Returns the facts that a kind of layers has, None for a kind without."""
+    if isinstance(layer, ConvLayer):
+        phase = layer.phases[0]
+        plain = len(layer.phases) == 1 and layer.group == 1 and layer.dynamic is None and phase.rest is None
+        if not plain or len(phase.weights) > 1:
+            return None
+        weights = phase.weights[0]
+        if weights.shape[2:] == (1, 1):
+            weights = weights[:, :, 0, 0]
+        window = {"size": phase.kernel, "stride": phase.stride, "pad": phase.pad, "dilation": phase.dilation}
+        constants = {"weights": weights, "bias": layer.bias.reshape(-1), "scale": layer.scale.reshape(-1)}
+        return {"kind": "conv", "fill": layer.fill, **constants, **window}
+    if isinstance(layer, DepthwiseLayer):
+        if layer.rest is not None:
+            return None
+        window = {"size": layer.window.kernel, "stride": layer.stride, "pad": layer.pad, "dilation": layer.dilation}
+        constants = {"weights": layer.weights, "bias": layer.bias, "scale": layer.scale}
+        return {"kind": "depthwise", "fill": layer.fill, **constants, **window}
+    if isinstance(layer, MaxPoolLayer):
+        window = {"size": layer.kernel, "stride": layer.stride, "pad": layer.pad, "dilation": layer.dilation}
+        return {"kind": "max_pool", "fill": -128, **window}
+    if type(layer) is ElementLayer:
+        return {"kind": layer.kind, "scale": layer.scale}
+    return None
+
+
+def shape_of(view: View) -> tuple[int, ...]:
+    """Returns the shape of a tensor of a network as kernels have it: planes of one row are matrices."""
+    if view.n == 1 and view.h == 1:
+        return view.w, view.c
+    return view.n, view.c, view.h, view.w
+
+
+class KernelTiling(NamedTuple):
+    """The tiling of a kernel, which chooses its tiles itself; `rows` are the most of ACT that are alive at once."""
+
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows of ACT"
+
+
+@dataclass
+class KernelLayer(Layer):
+    """A layer whose tile program a kernel writes.
+
+    Attributes:
+        function: the kernel's function.
+        constants: its arguments by keyword.
+        before: the layer in whose place it is.
+        digest: digest of the function's source, so that schedules of a log are for it alone.
+    """
+
+    datapath = "array"
+    cheapest = True
+    offers_tiles: ClassVar[bool] = False
+
+    function: Function | None = None
+    constants_: Mapping[str, Any] = field(default_factory=dict)
+    before: Layer | None = None
+    digest: str = ""
+
+    @staticmethod
+    def of(layer: Layer, name: str, function: Function, constants: Mapping[str, Any]) -> KernelLayer:
+        """Returns the layer in which a kernel makes what `layer` does."""
+        text = hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
+        return KernelLayer(
+            layer.name, f"kernel {name}", layer.inputs, layer.output, layer.post, layer.macs, layer.products,
+            layer.extra_reads, layer.source, function=function, constants_=constants, before=layer, digest=text,
+        )  # fmt: skip
+
+    @property
+    def plan_key(self) -> Hashable:
+        return ("kernel", id(self))
+
+    @property
+    def fusible(self) -> bool:
+        return False
+
+    @property
+    def dense(self) -> bool:
+        return self.before is not None and self.before.dense
+
+    def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
+        assert self.before is not None
+        return self.before.taken(axis, outputs)
+
+    def input_border(self) -> tuple[Border, int]:
+        assert self.before is not None
+        return self.before.input_border()
+
+    def constants(self) -> Iterable[tuple[Hashable, int]]:
+        assert self.before is not None
+        return self.before.constants()
+
+    def plans(
+        self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
+    ) -> Iterator[TilePlan[KernelTiling]]:
+        """Yields the one way in which the kernel runs.
+
+        Raises:
+            CompileError: the kernel cannot be right, or does not fit a machine with nothing else in ACT.
+        """
+        trial = Context(
+            context.config, Emitter(context.config, 0, dry=True, memory=context.memory), ConstantPool(),
+            context.offsets, plans=context.plans, timing_only=True,
+        )  # fmt: skip
+        for view in (*self.reads, self.output):
+            if context.on_chip(view) and view.buffer in context.resident:
+                trial.resident[view.buffer] = context.resident[view.buffer]
+        try:
+            rows = self._run(trial)
+        except ScratchpadFull as error:
+            raise CompileError(f"{self.op} in place of {self.name!r}: {error}") from None
+        if rows <= budget:
+            yield TilePlan(KernelTiling(rows), Pools(0, rows, 0))
+
+    def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
+        self._run(context)
+
+    def _run(self, context: Context) -> int:
+        """Runs the kernel on a context; returns the most rows of ACT that its tiles take at once."""
+        assert self.function is not None
+        fill = self.input_border()[1]
+        inputs = [
+            Tensor(
+                f"input {number}", shape_of(view), view, line=None, written=True, border=fill if not number else None
+            )
+            for number, view in enumerate(self.reads)
+        ]
+
+        def make(name: str, shape: Sequence[int], line: Line) -> Tensor:
+            wanted = shape_of(self.output)
+            if tuple(shape) != wanted:
+                raise KernelError(
+                    f"in {self.name!r} the kernel makes the tensor {list(wanted)} and no other, not {list(shape)}"
+                )
+            return Tensor(name, shape, self.output, line=line, written=False)
+
+        chip = Chip(context, make)
+        try:
+            returned = self.function(chip, *inputs, **self.constants_)
+            require_outputs([returned], chip)
+        except KernelError as error:
+            if error.full:
+                raise ScratchpadFull(str(error)) from None
+            raise CompileError(f"{self.op} in place of {self.name!r}: {error}") from None
+        finally:
+            chip.close()
+        return chip.peak
+
+
+#: Returns the constants with which a kernel takes the place of a layer; None to leave the layer as it is.
+Matcher = Callable[[LayerFacts], Mapping[str, Any] | None]
