@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tilewright.api.source import ModelSource
 from tilewright.common.native import build_ahead
@@ -20,11 +21,12 @@ from tilewright.isa.program import Program
 from tilewright.runtime.cost import measure
 from tilewright.simulator import cycle
 from tilewright.tuning.apply import Build, build_tuned
+from tilewright.tuning.schedule_file import GivenSchedule
 
 #: Load the native code that programs for the NPU are compiled with. Each takes seconds to build, once.
 NATIVE = (assembler.library, cycle.library)
 
-__all__ = ["build_entries", "build_tuned", "builder"]
+__all__ = ["build_entries", "build_scheduled", "build_tuned", "builder"]
 
 
 def build_entries(
@@ -54,6 +56,18 @@ def build_entries(
         title = graph.name
         programs[name] = compile_graph(graph, config, options, progress=done, measure=cost, constants=pool)
     return link(title, programs, pool.blob())
+
+
+def build_scheduled(build: Build, path: str | Path) -> Program:
+    """One program with the schedule of a file.
+
+    Raises:
+        UsageError: the schedule is for other layers, or cannot run on the machine.
+    """
+    given = GivenSchedule(path)
+    program = build(given)
+    given.require_all_used()
+    return program
 
 
 def builder(

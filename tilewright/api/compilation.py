@@ -41,7 +41,7 @@ def compile(
     Args:
         model, config, shapes, keep: as for `compile_program`.
         options: fields of `tilewright.api.options.ProgramOptions`. With keep="all", `keep_weights`, a host,
-            `kernels` or `print_after` the model must be static. `constants` are no inputs of the result.
+            `kernels`, a `schedule` or `print_after` the model must be static. `constants` are no inputs of the result.
 
     Raises:
         TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
@@ -56,6 +56,7 @@ def compile(
             or chosen.print_after
             or chosen.keep_weights
             or chosen.kernels
+            or chosen.schedule
             or is_tflite(model)
         ):
             raise
@@ -124,14 +125,16 @@ def _built(
 ) -> Program:
     """The program, compiled now and signed."""
     # The compiler takes 0.8 s to import: a program from the cache need not wait for it.
-    from tilewright.api.build import build_entries, build_tuned, builder
+    from tilewright.api.build import build_entries, build_scheduled, build_tuned, builder
     from tilewright.api.source import ModelSource
 
     source, options = ModelSource(model, shapes, o.constants, o.staged, o.states, o.batch), o.compiler
     plain = functools.partial(builder(source, config, replace(options, effort=min(o.effort, 1))), None)
     compared_by = o.goal.measure(plain, options.memory) if o.effort > 1 else None
     build = builder(source, config, options, o.progress, compared_by)
-    if o.entries:
+    if o.schedule is not None:
+        program = build_scheduled(build, o.schedule)
+    elif o.entries:
         program = build_entries(source, o.entries, config, options, o.progress)
     elif log is not None and log.findings:
         program = build_tuned(build, log, memory=options.memory, trust=o.effort <= 1)

@@ -40,6 +40,7 @@ class ProgramOptions(CompileOptions):
         cache: keep the program on disk, and take it from there.
         tuning: log of schedules found by `tilewright tune`, applied where they save cycles; None for $TILEWRIGHT_TUNING
             or the user's, "off" for none. Each is for one machine beside one memory.
+        schedule: file of `tilewright schedule`, whose decisions are taken as they stand; None to search.
         objective: what schedules are compared by at efforts 2 and 3, and whose log of the user is meant: "cycles" (the
             default), "energy" or "energy-delay". For cycles, weights are coded where that saves time
             (`NpuConfig.weight_codes`), otherwise where it saves bytes.
@@ -56,6 +57,7 @@ class ProgramOptions(CompileOptions):
     batch: int | None = 1
     cache: bool = True
     tuning: str | Path | None = None
+    schedule: str | Path | None = None
     objective: str | None = None
     progress: Callable[[str, float], None] | None = None
     small_weights: bool = field(init=False, default=False)
@@ -94,6 +96,8 @@ class ProgramOptions(CompileOptions):
             )
         if self.tuning not in (None, "off"):
             raise UsageError("schedules of a log (tuning) are for programs without entry points")
+        if self.schedule is not None:
+            raise UsageError("a schedule is for programs without entry points")
         if self.objective not in (None, "cycles"):
             raise UsageError(f"entry points are compiled for cycles, not for {self.objective}")
 

@@ -18,6 +18,8 @@ _CORE = {
         "compare": "Compare A and B, two configurations or two programs, layer by layer.",
         "tune": "Search faster schedules for MODEL, or ones of less energy, by exact cycles, until the budget is used "
         "up.",
+        "schedule": "Write the schedule that MODEL is compiled with: groups of layers, tiles, tensors that stay in "
+        "ACT.",
         "info": "Show what becomes of MODEL (an ONNX or TFLite model or a compiled program), layer by layer.",
         "disasm": "Print the instructions of FILE, a compiled program or a raw image (.bin), with layers as comments.",
         "asm": "Assemble FILE into a raw instruction image, 16 bytes an instruction.",

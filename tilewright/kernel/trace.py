@@ -19,6 +19,7 @@ from tilewright.isa.program import ARENA_REGION, BlockedLayout, Buffer, Layer, L
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.kernel.chip import Chip
 from tilewright.kernel.errors import KernelError, Line
+from tilewright.kernel.machine import Mark
 from tilewright.kernel.places import Tensor
 
 #: The boundary in bytes at which tensors in DRAM begin: they share no entry of the hazards.
@@ -101,13 +102,15 @@ def trace(
     outputs = [returned] if isinstance(returned, Tensor) else list(returned or ())
     require_outputs(outputs, chip)
     emitter.arena_bytes = arena.size
+    marks = [*chip.sections, chip.mark_of("")]
     begins = assembled(chip)
     program = Program(
         name=name, config=config, instructions=bytes(emitter.image), constants=context.constants.blob(),
         arena_bytes=arena.size, host_bytes=0,
         buffers=[Buffer(t.name, "arena", arena.offsets[t.name], t.view.nbytes) for t in arena.tensors],
         inputs=[_info(t) for t in inputs], outputs=[_info(t) for t in outputs], tensors=[],
-        steps=[NpuStep(0, emitter.length)], layers=_rows(name, chip, begins), compiler=tilewright_version(),
+        steps=[NpuStep(0, emitter.length)], layers=_rows(name, chip.start, marks, begins),
+        compiler=tilewright_version(),
     )  # fmt: skip
     whole = program.layers[0] if len(program.layers) == 1 else None
     if whole is not None:  # what no schedule can avoid
@@ -160,11 +163,9 @@ def _line_of(chip: Chip, tape: np.ndarray) -> Line | None:
     return chip.lines[good][2] if chip.lines else None
 
 
-def _rows(name: str, chip: Chip, begins: Sequence[int]) -> list[Layer]:
-    """Returns the rows of the reports: one for each section, and one for what is outside of sections."""
-    marks = [*chip.sections, chip.mark_of("")]
+def _rows(name: str, before: Mark, marks: Sequence[Mark], begins: Sequence[int]) -> list[Layer]:
+    """Returns the rows of the reports: one for each section, and one for what lies between sections."""
     rows = []
-    before = chip.start
     for mark in marks:
         if mark.position > before.position:
             first = begins[before.position]

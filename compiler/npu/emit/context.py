@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from tilewright.compiler.npu.coding.coder import WeightCoder
 from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.emit.geometry import Border, Box
-from tilewright.compiler.npu.emit.plan import Pools, TilePlans
+from tilewright.compiler.npu.emit.plan import Pools, TilePlan, TilePlans
 from tilewright.compiler.npu.emit.scratch import Allocation, Heap, Ring, ScratchpadFull, Use
 from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.compiler.npu.emit.tiles import ActTile, BandTile, Resident, Sums
@@ -68,6 +69,7 @@ class Context:
         resident, bands: tensors that stay in ACT, and tensors that pass through it band by band, by buffer.
         plans: the tile plans found so far.
         tiles: tilings chosen for whole layers, by `id` of the layer, as `TilePlan.numbers` returns them.
+        taken: plans taken for whole layers, by `id` of the layer.
         timing_only: True if constants need not be packed, because only the instructions count.
         coder: chooses coded weights, None if none are coded.
         sums: adds up the planes of the tensor that is being written, None if no layer uses their sums.
@@ -86,6 +88,7 @@ class Context:
     bands: dict[str, BandTile] = field(default_factory=dict)
     plans: TilePlans = field(default_factory=TilePlans)
     tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    taken: dict[int, TilePlan[Any]] = field(default_factory=dict)
     timing_only: bool = False
     coder: WeightCoder | None = None
     sums: Sums | None = None

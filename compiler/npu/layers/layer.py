@@ -237,6 +237,8 @@ class Layer(ABC):
                     raise ScratchpadFull(f"{self.name}: no tile fits")
                 plan = last.pop()
             context.plans.keep(what, budget, plan)
+        if span in (None, (0, self.output.h)):
+            context.taken[id(self)] = plan
         return plan
 
     def fits(self, context: Context, budget: int) -> bool:

@@ -59,6 +59,12 @@ class PrintAfter(click.Option):
 @click.option("--print-after", cls=PrintAfter, multiple=True, metavar="PASS")
 @arguments.effort_option
 @arguments.kernels_option
+@click.option(
+    "--schedule",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Schedule as `tilewright schedule` writes it, to be taken as it stands.",
+)
 @arguments.objective_option
 @arguments.tuning_option("--tuning")
 @click.option("--prove", is_flag=True, help="Prove that the program is right for all inputs, and write that into it.")
