@@ -1,4 +1,4 @@
-"""What a kernel becomes: its program, reports, timeline, and choices of sizes."""
+"""Programs that kernels become, with reports, timeline, and choices of sizes."""
 
 import json
 import time
