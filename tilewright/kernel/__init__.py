@@ -18,6 +18,7 @@ from tilewright.kernel.errors import KernelError
 from tilewright.kernel.kernel import Built, Choices, Kernel, chunks, kernel
 from tilewright.kernel.network import LayerFacts
 from tilewright.kernel.places import Part, Tensor, Tile
+from tilewright.kernel.rows import Exponentials
 from tilewright.kernel.sums import Sums
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Built",
     "Chip",
     "Choices",
+    "Exponentials",
     "Kernel",
     "KernelError",
     "LayerFacts",

@@ -17,11 +17,11 @@ from tilewright.kernel.constants import Pair, Params, PostWork, Table, Weights, 
 from tilewright.kernel.errors import KernelError, Line, call, user_line
 from tilewright.kernel.machine import Mark, operation, require_field, require_size
 from tilewright.kernel.places import Origin, Part, Room, Tensor, Tile
+from tilewright.kernel.rows import RowMachine
 from tilewright.kernel.sums import Sums
-from tilewright.kernel.vector import VectorMachine
 
 
-class Chip(VectorMachine):
+class Chip(RowMachine):
     """The machine as a kernel sees it: the first argument of a kernel's function.
 
     Args:

@@ -14,6 +14,7 @@ import tilewright as tw
 from tests.common.onnx_models import model_of
 from tests.common.paths import ROOT
 from tilewright import kernel as tk
+from tilewright.isa.config import NpuConfig
 from tilewright.runtime.cost import program_cycles
 
 GALLERY = ROOT / "examples" / "kernels"
@@ -58,6 +59,9 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
         {"up": values(64, 24), "down": values(24, 64), "table": np.arange(-128, 128) // 2, "rows": 16, "hidden": 2},
     ),
     "max_pooling": ((1, 24, 9, 8), {"rows": 2}),
+    "ds_cnn_block": ((1, 24, 11, 6), {"depthwise": values(24, 3, 3), "pointwise": values(20, 24), "rows": 4}),
+    "softmax_head": ((20, 24), {"w": values(35, 24), "bias": biases(35), "rows": 8}),
+    "dilated_groups": ((1, 48, 9, 9), {"w": values(3, 24, 16, 3, 3), "rows": 2}),
 }  # fmt: skip
 
 
@@ -75,7 +79,13 @@ def test_kernels_are_short(path: Any) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_equal_their_references(name: str, config: str) -> None:
     shape, constants = CASES[name]
-    kernel_of(name).check(shape, config=config, **constants, runs=1)
+    machine = NpuConfig.load(config)
+    if name == "softmax_head":
+        machine = machine.with_(row_unit=1, lut_tables=8)
+    if name == "dilated_groups":  # a group is a block
+        channels = machine.block_in
+        shape, constants = (1, 3 * channels, 9, 9), constants | {"w": values(3, 24, channels, 3, 3)}
+    kernel_of(name).check(shape, config=machine, **constants, runs=1)
 
 
 @pytest.mark.cosim
