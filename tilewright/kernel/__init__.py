@@ -17,6 +17,7 @@ from tilewright.kernel.constants import Addend, Params, Table, Weights, WindowWe
 from tilewright.kernel.errors import KernelError
 from tilewright.kernel.kernel import Built, Choices, Kernel, chunks, kernel
 from tilewright.kernel.network import LayerFacts
+from tilewright.kernel.norms import Norm
 from tilewright.kernel.places import Part, Tensor, Tile
 from tilewright.kernel.rows import Exponentials
 from tilewright.kernel.sums import Sums
@@ -30,6 +31,7 @@ __all__ = [
     "Kernel",
     "KernelError",
     "LayerFacts",
+    "Norm",
     "Params",
     "Part",
     "Sums",

@@ -265,6 +265,14 @@ class Params:
         self.bias, self.scale = np.broadcast_arrays(found_bias.astype(np.int32), found_scale)
         self.key = digest(self.bias, self.scale, self.channels)
 
+    @classmethod
+    def of_words(cls, config: NpuConfig, bias: np.ndarray, scale: np.ndarray) -> Params:
+        """Returns biases and scales, both [channels], of which any number is accepted."""
+        made = object.__new__(cls)
+        made.config, made.channels, made.bias, made.scale = config, len(bias), bias, scale
+        made.key = digest(bias, scale, made.channels)
+        return made
+
     @property
     def step(self) -> int:
         """The rows of PRM from one channel block to the next: 0 for one pair."""

@@ -1,16 +1,21 @@
-"""Softmax over the channels by ROW, on machines with the row unit."""
+"""Softmax and norms over the channels by ROW, on machines with the row unit."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from tilewright.compiler.npu.emit.tile_program import Loop, PostFields
 from tilewright.isa import numerics
 from tilewright.isa.instructions import ROW_SUM_BITS, RowFunction
+from tilewright.isa.row_bits import EPSILON_FRACTION
+from tilewright.isa.row_norm import MAX_COUNT
+from tilewright.kernel.constants import Params
 from tilewright.kernel.errors import KernelError, call
 from tilewright.kernel.machine import Target, operation, require_field
+from tilewright.kernel.norms import Norm
 from tilewright.kernel.places import Tile
 from tilewright.kernel.vector import VectorMachine
 
@@ -62,8 +67,7 @@ class RowMachine(VectorMachine):
     @call
     def exponentials(self, scale: float, levels: float = 255.0) -> Exponentials:
         """Returns the constants of a softmax; see `Exponentials`."""
-        if not self.config.row_unit:
-            raise KernelError(f"{self.config.name!r} has no row unit: row_unit = 0 in its configuration")
+        self._require_row_unit()
         return Exponentials(scale, levels)
 
     @operation
@@ -79,8 +83,7 @@ class RowMachine(VectorMachine):
         a = a.read("softmax")
         require_field("VECTOR_POST", "zp", zero_point, name="zero_point")
         lanes, pixels = self.lanes, a.rows * a.columns
-        if -(-channels // lanes) != a.blocks or channels > _MOST:
-            raise KernelError(f"{channels} channels do not fill the {a.blocks} blocks of {a!r}; at most {_MOST}")
+        self._require_channels(a, channels, _MOST)
         with self._result(into, a.size) as out:
             if a.place != out.place:
                 self._require_apart(out, a)
@@ -98,3 +101,56 @@ class RowMachine(VectorMachine):
             post = PostFields(zero_point, -128, 127)
             emitter.row(RowFunction.EXP, place.base, [blocks, *over], dst=to.base, prm=prm, table=table, post=post)
         return out
+
+    @call
+    def normalisation(
+        self,
+        gamma: Any,
+        beta: Any = None,
+        *,
+        epsilon: float = 1e-5,
+        steps: tuple[float, float] = (1.0, 1.0),
+        zero_points: tuple[int, int] = (0, 0),
+        centred: bool = False,
+    ) -> Norm:
+        """Returns the constants of RMSNorm, or of LayerNorm with `centred`; see `Norm`."""
+        self._require_row_unit()
+        return Norm(self.config, gamma, beta, epsilon, steps, zero_points, centred)
+
+    @operation
+    def norm(self, a: Tile, norm: Norm, *, into: Target = None) -> Tile:
+        """Normalises the channels of every pixel of a tile."""
+        a = a.read("norm")
+        require_field("VECTOR_POST", "zp", norm.zero_point, name="zero_point")
+        self._require_channels(a, norm.channels, MAX_COUNT)
+        if max(a.rows * a.columns, a.blocks) > self.config.prm_rows:
+            raise KernelError(f"{a!r} has more pixels or blocks than the {self.config.prm_rows} rows of PRM")
+        with self._result(into, a.size) as out:
+            if a.place != out.place:
+                self._require_apart(out, a)
+            place, to, post = a.place, out.place, PostFields(norm.zero_point, -128, 127)
+            epsilon = {"c": norm.radicand >> EPSILON_FRACTION, "ma": norm.radicand % (1 << EPSILON_FRACTION)}
+            self.context.emitter.row(
+                RowFunction.MOMENTS if norm.centred else RowFunction.POWER, place.base,
+                [(a.columns, place.step, 0, 0, 1), (a.rows, place.line, 0, 0, a.columns)], prm=0,
+                reduce=[(a.blocks, place.plane, 0, 0, 0)], tail=norm.channels % self.lanes, number=norm.channels,
+                table=self.context.load_wide_table(norm.words), post=post, constants=epsilon,
+            )  # fmt: skip
+            params = Params.of_words(self.config, norm.bias, norm.scale)
+            self.context.emitter.row(
+                RowFunction.NORM, place.base,
+                [(a.blocks, place.plane, 0, to.plane, 1), (a.columns, place.step, 1, to.step, 0),
+                 (a.rows, place.line, a.columns, to.line, 0)],
+                dst=to.base, prm=params.load(self.context, 0, a.blocks), post=post,
+            )  # fmt: skip
+        return out
+
+    def _require_row_unit(self) -> None:
+        """Raises `KernelError` on a machine without ROW."""
+        if not self.config.row_unit:
+            raise KernelError(f"{self.config.name!r} has no row unit: row_unit = 0 in its configuration")
+
+    def _require_channels(self, a: Tile, channels: int, most: int) -> None:
+        """Raises `KernelError` for channels that are not those of a tile."""
+        if -(-channels // self.lanes) != a.blocks or channels > most:
+            raise KernelError(f"{channels} channels do not fill the {a.blocks} blocks of {a!r}; at most {most}")
