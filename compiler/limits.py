@@ -26,6 +26,8 @@ MAX_WINDOW = 1 << 22
 MAX_INDEXED = 1 << 10
 #: Rows or columns of a kernel that the NPU walks; longer ones are left to the CPU.
 MAX_KERNEL = 63
+#: The largest stride or dilation, and padding, of a window that the NPU walks.
+MAX_NPU_STEP, MAX_NPU_PAD = 64, 255
 #: A stride, dilation or padding.
 MAX_STEP = 1 << 24
 #: Elements of a constant the compiler makes, such as the result of a Range.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.compiler.graph.ops.quantized_op import Windowed
-from tilewright.compiler.limits import MAX_KERNEL
+from tilewright.compiler.limits import MAX_KERNEL, MAX_NPU_PAD, MAX_NPU_STEP
 from tilewright.compiler.npu.ops.npu_op import TypedNode
 
 
@@ -24,8 +24,8 @@ def window_unsupported(node: TypedNode[Windowed]) -> str | None:
         return f"{rank} spatial axes; the NPU has 1 or 2"
     if max(op.kernel) > MAX_KERNEL:
         return f"kernel {list(op.kernel)} is larger than {MAX_KERNEL}"
-    if max(op.strides) > 64 or max(op.dilations) > 64:
-        return "stride or dilation above 64"
-    if min(op.pads) < 0 or max(op.pads) > 255:
-        return f"pads {list(op.pads)} outside 0..255"
+    if max(op.strides) > MAX_NPU_STEP or max(op.dilations) > MAX_NPU_STEP:
+        return f"stride or dilation above {MAX_NPU_STEP}"
+    if min(op.pads) < 0 or max(op.pads) > MAX_NPU_PAD:
+        return f"pads {list(op.pads)} outside 0..{MAX_NPU_PAD}"
     return None

@@ -38,6 +38,10 @@ class Parameters:
         found = np.rint(values / self.scale) + self.zero_point
         return np.asarray(np.clip(found, limits.min, limits.max), self.dtype)
 
+    def floats(self, integers: np.ndarray) -> np.ndarray:
+        """The values of integers."""
+        return np.asarray((integers.astype(np.float32) - self.zero_point) * self.scale, np.float32)
+
 
 def parameters(found: Range, dtype: np.dtype) -> Parameters:
     """Returns the finest quantisation that holds the range and 0: all steps used for 8 bits, symmetric for int16."""
@@ -53,18 +57,17 @@ def parameters(found: Range, dtype: np.dtype) -> Parameters:
     return Parameters(scale, zero_point, dtype)
 
 
-def exact_sum(found: Range, a: Range, b: Range, dtype: np.dtype) -> Range:
+def exact_sum(found: Range, a: Parameters, b: Parameters) -> Range:
     """The least range that holds a sum and for which the machine has constants that round it as onnxruntime does.
 
     Args:
         found: of the sum.
-        a, b: of both operands.
-        dtype: of all three.
+        a, b: of both operands, whose type the sum has.
     """
-    kinds = [_stored(parameters(x, dtype)) for x in (a, b)]
+    kinds = [_stored(x) for x in (a, b)]
     for room in range(_TRIES):
         wider = Range(found.low * (1 + room * _ROOM), found.high * (1 + room * _ROOM))
-        if find_add_constants(*kinds, _stored(parameters(wider, dtype)), -128, 127) is not None:
+        if find_add_constants(*kinds, _stored(parameters(wider, a.dtype)), -128, 127) is not None:
             return wider
     return found
 

@@ -1,12 +1,8 @@
-"""The steps of a recurrent layer as a Scan: in floats, to see the values inside, and in integers.
+"""The steps of a recurrent layer as a Scan: in floats here, to see the values inside, in `recurrent_integers` of bytes.
 
-    LSTM   i, o, f = sigmoid(gate + h R),  g = tanh(gate + h R),  c = f c + i g,  h = o tanh(c)
-    GRU    z, r = sigmoid(gate + h R),  n = tanh(gate + r (h R + b)) or tanh(gate + (r h) R),  h = (1 - z) n + z h
-    RNN    h = tanh(gate + h R)
-
-In integers each product, sum and function is rounded to 8 bits, which is what the machine stores. 1 - z is the sigmoid
-of -z, a table as the others are. States and gates are integers outside of the body, so that each of its ops stands
-between DequantizeLinear and QuantizeLinear.
+LSTM   i, o, f = sigmoid(gate + h R),  g = tanh(gate + h R),  c = f c + i g,  h = o tanh(c)
+GRU    z, r = sigmoid(gate + h R),  n = tanh(gate + r (h R + b)) or tanh(gate + (r h) R),  h = (1 - z) n + z h
+RNN    h = tanh(gate + h R)
 """
 
 from __future__ import annotations
@@ -17,7 +13,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tilewright.quantize.integers import Parameters, hold_bias, nearest_weights
 from tilewright.quantize.layers import Kind, Layer, Network, attributes_of
 from tilewright.quantize.recipe import Range
 from tilewright.quantize.recurrent_ops import GATES
@@ -43,7 +38,7 @@ def values_of(layer: Layer) -> list[str]:
 def sums_of(layer: Layer) -> list[tuple[str, str, str]]:
     """Returns the sums inside of the steps: result and both operands, by name among ranges."""
     kind, gates = layer.nodes[-1].op_type, dict(zip(GATES[layer.nodes[-1].op_type], layer.inputs))
-    inner = lambda gate: "reset" if kind == "GRU" and gate == "h" and _late(layer) else f"product_{gate}"
+    inner = lambda gate: "reset" if kind == "GRU" and gate == "h" and late_reset(layer) else f"product_{gate}"
     own = lambda name: value_name(layer, name)
     found = [(own(f"sum_{gate}"), name, own(inner(gate))) for gate, name in gates.items()]
     state = {"LSTM": "c", "GRU": "h", "RNN": ""}[kind]
@@ -92,7 +87,7 @@ def opened(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
     return made, [value_name(layer, value) for layer in layers.values() for value in values_of(layer)]
 
 
-def _late(layer: Layer) -> bool:
+def late_reset(layer: Layer) -> bool:
     """Whether the reset gate of a GRU multiplies the product of the state."""
     return bool(attributes_of(layer.nodes[-1]).get("linear_before_reset", 0))
 
@@ -107,6 +102,8 @@ class FloatSteps:
     Attributes:
         nodes: that compute what the recurrent node writes.
         constants: initialisers that they read.
+        states: from step to step.
+        inside: values that are handed out for every step, by `value_name`.
     """
 
     dtype = np.dtype(np.float32)
@@ -119,24 +116,50 @@ class FloatSteps:
         self.constants: list[onnx.TensorProto] = []
         self._body: list[onnx.NodeProto] = []
         self._held: list[onnx.TensorProto] = []
+        self.states = STATES[self.kind]
+        self.inside = values_of(layer)
+        self._prepare()
         self._step()
         self._scan()
 
     # -- what differs between floats and integers ---------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Sets what a kind of steps needs."""
 
     def _outside(self, name: str) -> str:
         """The tensor outside of the steps that the Scan reads."""
         return name
 
     def _zero(self, state: str) -> int:
+        """The number that is 0 in a state."""
         return 0
 
     def _constant_state(self, state: str, value: np.ndarray) -> np.ndarray:
         return value
 
-    def _hand_out(self, state: str, made: str, result: str) -> None:
-        """Makes a tensor that others read of one that holds states."""
-        self.nodes[-1].output[0] = result
+    def _hand_out(self, state: str, made: str, axis: int, result: str) -> None:
+        """Makes a tensor that others read of one that holds states, with an axis of directions."""
+        self._move("Unsqueeze", made, result, self._constant(f"{result}_axis", np.array([axis])))
+
+    def _hand_out_cell(self, axis: int, result: str) -> None:
+        """Makes the tensor of the last cells."""
+        self._hand_out("c", self._end("c"), axis, result)
+
+    def _first_cell(self) -> list[str]:
+        """The states of the first cells."""
+        return [self._first("c", 6)]
+
+    def _cell(self, forget: str, new: str, state: dict[str, str]) -> str:
+        """The new cell.
+
+        Args:
+            forget: what the forget gate is the sigmoid of.
+            new: what is added.
+            state: at the beginning of the step.
+        """
+        old = self._value("old", self._op("Mul", self._function("Sigmoid", "f", forget), state["c"]))
+        return self._value("c", self._op("Add", old, new))
 
     def _begin(self, name: str) -> str:
         """The float value of a state or gate at the beginning of a step."""
@@ -176,28 +199,25 @@ class FloatSteps:
         weights = {gate: r[0, k * size : (k + 1) * size].T for k, gate in enumerate(GATES[self.kind])}
         given = self.network.constant(self.node.input[3]) if len(self.node.input) > 3 and self.node.input[3] else None
         gates = {gate: self._begin(f"gate_{gate}") for gate in weights}
-        state = {name: self._begin(name) for name in STATES[self.kind]}
+        state = {name: self._begin(name) for name in self.states}
 
         def product(gate: str, of: str, bias: np.ndarray | None = None) -> str:
             more = self._weights(gate, weights[gate], bias)
             return self._value(f"product_{gate}", self._op("MatMul" if bias is None else "Gemm", of, *more))
 
-        def function(op: str, gate: str, of: str) -> str:
-            return self._value(f"{op}_{gate}", self._op(op, of), _FIXED[op])
-
         def summed(gate: str) -> str:
             return self._value(f"sum_{gate}", self._op("Add", gates[gate], product(gate, state["h"])))
 
+        function = self._function
         if self.kind == "LSTM":
-            i, o, f = (function("Sigmoid", gate, summed(gate)) for gate in "iof")
-            old = self._value("old", self._op("Mul", f, state["c"]))
+            i, o = (function("Sigmoid", gate, summed(gate)) for gate in "io")
             new = self._value("new", self._op("Mul", i, function("Tanh", "c", summed("c"))))
-            cell = self._value("c", self._op("Add", old, new))
+            cell = self._cell(summed("f"), new, state)
             self._value("h", self._op("Mul", o, function("Tanh", "cell", cell)))
         elif self.kind == "GRU":
             z_sum, r_gate = summed("z"), function("Sigmoid", "r", summed("r"))
             z, rest = function("Sigmoid", "z", z_sum), function("Sigmoid", "rest", self._op("Neg", z_sum))
-            if _late(self.layer):
+            if late_reset(self.layer):
                 bias = None if given is None else given[0, -size:]
                 inner = self._value("reset", self._op("Mul", r_gate, product("h", state["h"], bias)))
             else:
@@ -209,53 +229,57 @@ class FloatSteps:
         else:
             self._value("h", self._op("Tanh", summed("h")))
 
+    def _function(self, op: str, gate: str, of: str) -> str:
+        return self._value(f"{op}_{gate}", self._op(op, of), _FIXED[op])
+
+    def _end(self, state: str) -> str:
+        """The tensor outside that has the last values of a state, [batch, hidden]."""
+        return f"{self.name}:scan_{state}_end"
+
     def _scan(self) -> None:
         """Writes the Scan with what hands states and gates in and out."""
-        gates, states = GATES[self.kind], STATES[self.kind]
+        gates, states, inside = GATES[self.kind], self.states, self.inside
         kind = helper.np_dtype_to_tensor_dtype(self.dtype)
         hidden = list(self.network.constants[self.node.input[2]].dims)[2]
         info = lambda name: helper.make_tensor_value_info(name, kind, ["batch", hidden])  # onnxruntime wants shapes
-        inside = [] if self.dtype != np.float32 else [v for v in values_of(self.layer) if v not in states]
-        ends = [f"{state}_after" for state in states]
-        rows = [f"{name}_row" for name in (*states, *inside)]
-        self._body += [helper.make_node("Identity", [f"{row[:-4]}_after"], [row], row) for row in rows]
+        self._body += [helper.make_node("Identity", [f"{x}_after"], [f"{x}_row"], f"{x}_row") for x in inside]
         before = [info(f"{name}_before") for name in (*states, *(f"gate_{gate}" for gate in gates))]
-        body = helper.make_graph(self._body, "step", before, [info(name) for name in (*ends, *rows)], self._held)
+        after = [info(name) for name in (*(f"{x}_after" for x in states), *(f"{x}_row" for x in inside))]
+        body = helper.make_graph(self._body, "step", before, after, self._held)
         back = int(attributes_of(self.node).get("direction", b"forward") == b"reverse")
-        stem = lambda name: f"{self.name}:scan_{name}"
-        results = [stem(f"{state}_end") for state in states] + [stem(state) for state in states]
-        results += [value_name(self.layer, name) for name in inside]
-        inputs = [*(self._first(k) for k in range(len(states))), *map(self._outside, self.layer.inputs[: len(gates)])]
+        results = [*map(self._end, states), *(value_name(self.layer, name) for name in inside)]
+        first = [self._first("h", 5), *(self._first_cell() if self.kind == "LSTM" else [])]
+        inputs = [*first, *map(self._outside, self.layer.inputs[: len(gates)])]
         self.nodes.append(
             helper.make_node(
                 "Scan", inputs, results, f"{self.name}_steps", body=body, num_scan_inputs=len(gates),
-                scan_input_directions=[back] * len(gates), scan_output_directions=[back] * len(rows),
+                scan_input_directions=[back] * len(gates), scan_output_directions=[back] * len(inside),
             )
         )  # fmt: skip
-        if inside:
-            for state in states:
-                self._move("Identity", stem(state), value_name(self.layer, state))
-        for at, made, axis in [(0, stem("h"), 1), *((1 + k, stem(f"{s}_end"), 0) for k, s in enumerate(states))]:
-            name = self.node.output[at] if len(self.node.output) > at else ""
-            if name in self.layer.outputs:
-                state = states[max(at - 1, 0)]
-                self._move("Unsqueeze", made, f"{name}:integers", self._constant(f"axis_{at}", np.array([axis])))
-                self._hand_out(state, f"{name}:integers", name)
+        y, y_h, y_c = (name if name in self.layer.outputs else "" for name in [*self.node.output, "", ""][:3])
+        if y:
+            self._hand_out("h", value_name(self.layer, "h"), 1, y)
+        if y_h:
+            self._hand_out("h", self._end("h"), 0, y_h)
+        if y_c:
+            self._hand_out_cell(0, y_c)
 
-    def _first(self, k: int) -> str:
-        """The first state, [batch, hidden]."""
-        state = STATES[self.kind][k]
-        name = self.node.input[5 + k] if len(self.node.input) > 5 + k else ""
+    def _first(self, state: str, at: int) -> str:
+        """The first state, [batch, hidden], of the node's input `at`."""
+        name = self.node.input[at] if len(self.node.input) > at else ""
         known = self.network.constant(name) if name else None
         if known is not None:
             return self._constant(f"first_{state}", self._constant_state(state, known[0]))
         if name:
-            return self._move("Squeeze", self._outside(name), "", self._constant(f"squeeze_{state}", np.array([0])))
-        row = self._move(
-            "Gather", self._outside(self.layer.inputs[0]), "", self._constant(f"at_{state}", np.array(0)), axis=0
-        )
+            return self._squeezed(self._outside(name))
+        gates, first = self._outside(self.layer.inputs[0]), self._constant(f"at_{state}", np.array(0))
+        shape = self._move("Shape", self._move("Gather", gates, "", first, axis=0), "")
         zero = numpy_helper.from_array(np.array([self._zero(state)], self.dtype))
-        return self._move("ConstantOfShape", self._move("Shape", row, ""), "", value=zero)
+        return self._move("ConstantOfShape", shape, "", value=zero)
+
+    def _squeezed(self, state: str) -> str:
+        """A state without the axis of directions."""
+        return self._move("Squeeze", state, "", self._constant(f"axis_{len(self.nodes)}", np.array([0])))
 
     def _move(self, op: str, source: str, result: str, *more: str, **attributes: object) -> str:
         name = result or f"{self.name}:move_{len(self.nodes)}"
@@ -266,77 +290,3 @@ class FloatSteps:
         """A constant outside of the body."""
         self.constants.append(numpy_helper.from_array(np.asarray(value), f"{self.name}:{name}"))
         return f"{self.name}:{name}"
-
-
-class IntegerSteps(FloatSteps):
-    """The Scan of a layer in integers.
-
-    Args:
-        parameters: of the tensors outside and of the values inside, by name among ranges, and of fixed ranges.
-        outside: the integers of a tensor outside, by its name.
-        dtype: of activations.
-    """
-
-    def __init__(
-        self, network: Network, layer: Layer, parameters: Callable[[str | Range], Parameters],
-        outside: Callable[[str], str], dtype: np.dtype,
-    ) -> None:  # fmt: skip
-        self._parameters, self._integers = parameters, outside
-        self.dtype = dtype
-        super().__init__(network, layer)
-
-    def _of(self, name: str) -> Parameters:
-        """The parameters of a gate, or of a value inside."""
-        gate = name.removeprefix("gate_")
-        outside = dict(zip(GATES[self.kind], self.layer.inputs))
-        return self._parameters(outside[gate] if name != gate else value_name(self.layer, name))
-
-    def _outside(self, name: str) -> str:
-        return self._integers(name)
-
-    def _zero(self, state: str) -> int:
-        return self._of(state).zero_point
-
-    def _constant_state(self, state: str, value: np.ndarray) -> np.ndarray:
-        return self._of(state).integers(value)
-
-    def _hand_out(self, state: str, made: str, result: str) -> None:
-        own = self._of(state)
-        scale = self._constant(f"{result}_scale", np.asarray(own.scale, np.float32))
-        zero = self._constant(f"{result}_zero_point", np.asarray(own.zero_point, self.dtype))
-        self.nodes.append(
-            helper.make_node("DequantizeLinear", [made, scale, zero], [result], f"{result}_DequantizeLinear")
-        )
-
-    def _begin(self, name: str) -> str:
-        own = self._of(name)
-        return self._op("DequantizeLinear", f"{name}_before", *self._scale(f"{name}_before", own))
-
-    def _value(self, name: str, given: str, known: Range | None = None) -> str:
-        own = self._scale(name, self._of(name) if known is None else self._parameters(known))
-        self._body.append(helper.make_node("QuantizeLinear", [given, *own], [f"{name}_after"], f"{name}_after"))
-        return self._op("DequantizeLinear", f"{name}_after", *own)
-
-    def _scale(self, name: str, own: Parameters) -> list[str]:
-        scale = self._held_value(f"{name}_scale", np.asarray(own.scale, np.float32))
-        return [scale, self._held_value(f"{name}_zero_point", np.asarray(own.zero_point, self.dtype))]
-
-    def _weights(self, gate: str, value: np.ndarray, bias: np.ndarray | None) -> list[str]:
-        late = self.kind == "GRU" and gate == "h" and not _late(self.layer)
-        x = self._of("reset" if late else "h")
-        rounded = nearest_weights(value, 1)
-        if bias is not None:
-            rounded = hold_bias(rounded, bias, float(x.scale), 1)
-        assert rounded.scale is not None
-        found = [(f"{gate}_weights", rounded.values, rounded.scale, 1)]
-        if bias is not None:
-            scale = np.asarray(np.float32(x.scale) * rounded.scale, np.float32)
-            integers = np.clip(np.rint(bias.astype(np.float64) / scale), -(2.0**31), 2.0**31 - 1).astype(np.int32)
-            found.append((f"{gate}_bias", integers, scale, 0))
-        made = []
-        for name, integers, scale, axis in found:
-            parts = (("quantized", integers), ("scale", scale), ("zero_point", np.zeros(scale.shape, integers.dtype)))
-            made.append(
-                self._op("DequantizeLinear", *(self._held_value(f"{name}_{k}", x) for k, x in parts), axis=axis)
-            )
-        return made

@@ -19,7 +19,8 @@ from tilewright.quantize.layers import SCATTERS, Kind, Layer, Network
 from tilewright.quantize.masks import least_of_constants
 from tilewright.quantize.observe import without_constants
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
-from tilewright.quantize.recurrent_steps import IntegerSteps, states_of, sums_of, value_name, values_of
+from tilewright.quantize.recurrent_integers import IntegerSteps
+from tilewright.quantize.recurrent_steps import states_of, sums_of, value_name, values_of
 
 
 def weight_axis(network: Network, layer: Layer, per_channel: bool) -> int | None:
@@ -129,8 +130,8 @@ class _Writer:
                 for leader in map(self.groups.find, layer.inputs):
                     found[leader] = _around_zero(found[leader])
         for total, a, b in (x for layer in recurrent for x in sums_of(layer)):
-            total, a, b = (self.groups.find(name) for name in (total, a, b))
-            found[total] = exact_sum(found[total], found[a], found[b], self.int8)
+            total, *parts = (self.groups.find(name) for name in (total, a, b))
+            found[total] = exact_sum(found[total], *(parameters(found[name], self.int8) for name in parts))
         return {name: found[self.groups.find(name)] for name in names}
 
     # -- inputs of layers ---------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ class _Writer:
         steps = IntegerSteps(self.network, layer, of, integers, dtype)
         self.nodes += steps.nodes
         self.constants.update((x.name, x) for x in steps.constants)
-        for name in layer.outputs:
+        for name in steps.handed_out:
             self.dequantised[name, dtype] = name
             self.integers[name, dtype] = f"{name}:integers"
 

@@ -51,6 +51,52 @@ def test_what_stays(taps: int, stride: int, more: dict[str, object]) -> None:
     assert _taps(prepare(_frames(taps, stride, 600, **more))) == [2, taps]
 
 
+def _convolution(shape: list[int], taps: list[int], **attributes: object) -> onnx.ModelProto:
+    random = np.random.default_rng(1)
+    group = int(str(attributes.get("group", 1)))
+    held = {"w": random.normal(size=(6, shape[1] // group, *taps)), "b": random.normal(size=6)}
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], "conv", **attributes)
+    return model_of([node], {"x": shape}, ["y"], {k: v.astype(np.float32) for k, v in held.items()})
+
+
+#: Shape of the input, kernel, attributes, and the kernel in its place.
+REACHING: list[tuple[list[int], list[int], dict[str, object], list[int]]] = [
+    ([2, 4, 700], [3], {"dilations": [128]}, [4, 3, 1]),
+    ([1, 4, 700], [3], {"dilations": [256], "pads": [512, 0], "group": 2}, [2, 3, 1]),
+    ([1, 4, 300], [11], {"dilations": [32], "pads": [320, 320]}, [4, 11, 1]),
+    ([2, 1, 100, 30], [96, 3], {"pads": [0, 1, 0, 1]}, [100, 3]),
+    ([1, 2, 70, 12], [66, 3], {"pads": [3, 0, 1, 2], "strides": [2, 3]}, [140, 3]),
+]
+
+
+@pytest.mark.parametrize(("shape", "taps", "attributes", "made"), REACHING)
+def test_what_reaches_far(shape: list[int], taps: list[int], attributes: dict[str, object], made: list[int]) -> None:
+    """Dilations become rows of a plane, rows of a plane channels; the function stays, and runs on the NPU."""
+    model = _convolution(shape, taps, **attributes)
+    found = prepare(model)
+    assert _taps(found) == made
+    random = np.random.default_rng(2)
+    samples = [{"x": random.normal(size=shape).astype(np.float32)} for _ in range(4)]
+    wanted, got = (run(session(m), samples[0])["y"] for m in (model, found))
+    assert wanted.shape == got.shape and np.allclose(wanted, got, rtol=1e-4, atol=1e-3)
+    verified = verify_here(quantize(model, samples, check=False).model, samples[0])  # type: ignore
+    assert verified.npu_macs == verified.macs > 0 and not verified.report.mismatches
+
+
+@pytest.mark.parametrize(
+    ("shape", "taps", "attributes"),
+    [
+        ([1, 4, 200], [3], {"dilations": [64]}),
+        ([1, 4, 700], [3], {"dilations": [128], "strides": [2]}),
+        ([1, 1, 200, 9], [96, 3], {}),
+        ([1, 6, 100, 9], [96, 3], {"group": 3}),
+    ],
+)
+def test_what_reaches_far_stays(shape: list[int], taps: list[int], attributes: dict[str, object]) -> None:
+    """Dilations that the NPU walks, with strides; planes much larger than the kernel; groups."""
+    assert _taps(prepare(_convolution(shape, taps, **attributes)))[1:] == taps
+
+
 @pytest.mark.medium
 def test_frames_run_on_the_npu() -> None:
     random = np.random.default_rng(3)

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.common.onnx_models import run
-from tilewright.quantize import ranges, recurrent_ops
+from tilewright.quantize import ranges, recurrent_integers, recurrent_ops
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.judging import Judge
 from tilewright.quantize.layers import Kind, Network
@@ -40,16 +40,18 @@ def _network(op: str, attributes: dict[str, Any], batch: int = 1, states: bool =
 
     Args:
         states: first states are inputs, else constants; of LSTM only.
-        more: `steps` of the sequence.
+        more: `steps` of the sequence; `keep`, which is added to what input and forget gates of an LSTM sum up.
     """
     steps = more.get("steps", _STEPS)
     random = np.random.default_rng(1)
     ways = 2 if attributes.get("direction") == "bidirectional" else 1
     rows = _GATES[op] * _HIDDEN
+    kept = np.zeros((ways, 2 * rows), np.float32)
+    kept[:, [k for k in range(rows) if op == "LSTM" and k // _HIDDEN in (0, 2)]] = more.get("keep", 0.0)
     values = {
         "w": random.normal(size=(ways, rows, _INPUTS)) / np.sqrt(_INPUTS),
-        "r": random.normal(size=(ways, rows, _HIDDEN)) / np.sqrt(_HIDDEN),
-        "b": random.normal(size=(ways, 2 * rows)) * 0.2,
+        "r": random.normal(size=(ways, rows, _HIDDEN)) / np.sqrt(_HIDDEN) * (0.2 if kept.any() else 1.0),
+        "b": random.normal(size=(ways, 2 * rows)) * 0.2 + kept,
         "first": random.normal(size=(ways, batch, _HIDDEN)) * 0.3,
         "out": random.normal(size=(_HIDDEN, 5)) / 4,
         "two": np.array([1]),
@@ -122,6 +124,27 @@ def test_integer_steps(op: str, attributes: dict[str, Any], batch: int, states: 
     assert found.report.ok and found.npu_macs == found.macs > 0
     in_floats = recipe.with_precision(dict.fromkeys(_steps(model), Precision.FLOAT))
     assert judge.measure(in_floats).decibels.min() > measured.decibels.min()
+
+
+@pytest.mark.parametrize(("states", "batch", "activation"), [(True, 2, "int8"), (False, 1, "uint8")])
+def test_large_cells_have_two_bytes(states: bool, batch: int, activation: str) -> None:
+    """Cells that add up without forgetting are as good as small ones; one byte would lose what is added."""
+    model = prepare(_network("LSTM", {}, batch, states, steps=24, keep=8.0))
+    samples = _samples(model)
+    found = ranges.find(model, samples, "minmax")
+    (name,) = (name for name in found if name.endswith(":c"))
+    assert max(-found[name].low, found[name].high) > 6
+    judge, recipe = Judge(model, samples), Recipe(model, found, activation=activation)
+    measured = judge.measure(recipe)
+    assert measured.decibels.min() > 20 and measured.decibels[2] > 30  # the last one is that of the cells
+    written = write(recipe)
+    (scan,) = (node for node in written.graph.node if node.op_type == "Scan")
+    assert len(scan.input) == 3 + 4
+    verified = verify_here(written, samples[0])
+    assert verified.report.ok and verified.npu_macs == verified.macs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrent_integers, "MOST_OF_CELL", 100.0)
+        assert judge.measure(recipe).decibels[2] < measured.decibels[2] - 6
 
 
 def test_steps_in_floats() -> None:

@@ -1,0 +1,219 @@
+"""The steps of a recurrent layer as a Scan of integers.
+
+Each product, sum and function is rounded to 8 bits, which is what the machine stores. 1 - z of a GRU is the sigmoid of
+-z, a table as the others are. States and gates are integers outside of the body, so that each of its ops stands between
+DequantizeLinear and QuantizeLinear.
+
+The cells of an LSTM add up for many steps, by little each. Beyond a few units a byte has no steps for that, so that
+they get two: one of coarse steps, and one of what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from onnx import helper
+
+from tilewright.quantize.integers import Parameters, exact_sum, hold_bias, nearest_weights
+from tilewright.quantize.layers import Layer, Network
+from tilewright.quantize.recipe import Range
+from tilewright.quantize.recurrent_ops import GATES
+from tilewright.quantize.recurrent_steps import FloatSteps, late_reset, value_name
+
+MOST_OF_CELL = 4.0
+"""The largest cell of one byte."""
+
+_REACH = 1.0
+"""Loss of a cell in a step up to which it is rounded finely."""
+
+_REACH_OF_TANH = 3.5
+"""The largest cell that its tanh is taken of; beyond, it is 1 but for half a step."""
+
+
+def _middle(dtype: np.dtype) -> int:
+    """The zero point of a symmetric range."""
+    return 128 if dtype == np.uint8 else 0
+
+
+class IntegerSteps(FloatSteps):
+    """The Scan of a layer in integers.
+
+    Args:
+        parameters: of the tensors outside and of the values inside, by name among ranges, and of fixed ranges.
+        outside: the integers of a tensor outside, by its name.
+        dtype: of activations.
+
+    Attributes:
+        handed_out: outputs that are integers but for scale and zero point.
+        coarse, fine: both bytes of a cell; None of cells of one byte.
+    """
+
+    def __init__(
+        self, network: Network, layer: Layer, parameters: Callable[[str | Range], Parameters],
+        outside: Callable[[str], str], dtype: np.dtype,
+    ) -> None:  # fmt: skip
+        self._parameters, self._integers = parameters, outside
+        self.coarse: Parameters | None = None
+        self.fine: Parameters | None = None
+        self.dtype = dtype
+        super().__init__(network, layer)
+
+    def _of(self, name: str) -> Parameters:
+        """The parameters of a gate, or of a value inside."""
+        own = {"n": self.coarse, "m": self.fine}.get(name)
+        if own is not None:
+            return own
+        gate = name.removeprefix("gate_")
+        outside = dict(zip(GATES[self.kind], self.layer.inputs))
+        return self._parameters(outside[gate] if name != gate else value_name(self.layer, name))
+
+    def _outside(self, name: str) -> str:
+        return self._integers(name)
+
+    def _zero(self, state: str) -> int:
+        return self._of(state).zero_point
+
+    def _constant_state(self, state: str, value: np.ndarray) -> np.ndarray:
+        return self._of(state).integers(value)
+
+    def _hand_out(self, state: str, made: str, axis: int, result: str) -> None:
+        super()._hand_out(state, made, axis, f"{result}:integers")
+        self._dequantise(f"{result}:integers", self._of(state), result)
+        self.handed_out.append(result)
+
+    def _dequantise(self, integers: str, own: Parameters, result: str) -> str:
+        """Makes floats of integers outside."""
+        name = f"{result}_DequantizeLinear"
+        self.nodes.append(helper.make_node("DequantizeLinear", [integers, *self._outer(result, own)], [result], name))
+        return result
+
+    def _outer(self, name: str, own: Parameters) -> list[str]:
+        """Scale and zero point outside."""
+        scale = self._constant(f"{name}_scale", np.asarray(own.scale, np.float32))
+        return [scale, self._constant(f"{name}_zero_point", np.asarray(own.zero_point, self.dtype))]
+
+    # -- cells of two bytes -------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        self.inside = ["h"]
+        self.handed_out: list[str] = []
+        self._rounded: dict[str, Parameters] = {}  # of values in the body
+        bound = self._cell_bound() if self.kind == "LSTM" else 0.0
+        if bound > MOST_OF_CELL:
+            scale = np.float32(bound / 127)
+            self.coarse = Parameters(scale, _middle(self.dtype), self.dtype)
+            self.fine = Parameters(np.float32(scale / 254), _middle(self.dtype), self.dtype)
+            self.states = "hnm"
+
+    def _cell_bound(self) -> float:
+        own, limits = self._of("c"), np.iinfo(self.dtype)
+        ends = (float(own.scale) * (end - own.zero_point) for end in (int(limits.min), int(limits.max)))
+        return max(map(abs, ends))
+
+    def _cell(self, forget: str, new: str, state: dict[str, str]) -> str:
+        """The new cell; of two bytes n and m, it is clamped to what its tanh can tell from 1.
+
+            c = n + m,  e = 1 - f      c' = n - e n + f m + new
+
+        e n is rounded finely within the reach, and beyond it, where the cell forgets much, coarsely. What the fine sum
+        has of whole coarse steps is carried to n.
+        """
+        if self.coarse is None or self.fine is None:
+            return super()._cell(forget, new, state)
+        step = float(self.coarse.scale)
+        reach = max(1, round(_REACH / step)) * step
+        near, half = Range(-reach, reach), step / 2
+        keep = self._function("Sigmoid", "f", forget)
+        lose = self._op("Neg", self._op("Sigmoid", self._op("Neg", forget)))
+        lose = self._value("lose", lose, Range(-1.0, 0.0))
+        lost = self._value("lost", self._op("Mul", lose, state["n"]), near)
+        coarse = self._as("lost_coarse", self._op("Mul", lose, state["n"]), self.coarse)
+        limits = [self._number("low", -reach), self._number("high", reach)]
+        far = self._op("Sub", coarse, self._op("Clip", coarse, *limits))
+        left = self._as("left", self._op("Add", state["n"], self._as("far", far, self.coarse)), self.coarse)
+        kept = self._value("kept", self._op("Mul", keep, state["m"]), Range(-half, half))
+        part = self._total("part", lost, new, Range(-reach - 1, reach + 1))
+        total = self._total("total", part, kept, Range(-reach - 1 - half, reach + 1 + half))
+
+        def whole() -> str:
+            """The coarse steps that the sum has."""
+            steps = self._op("Round", self._op("Mul", total, self._number("steps", 1 / step)))
+            return self._op("Mul", steps, self._number("step", step))
+
+        carried = self._as("carried", whole(), self.coarse)
+        n = self._as("n", self._op("Add", left, carried), self.coarse)
+        m = self._as("m", self._op("Sub", total, whole()), self.fine)
+        return self._total("c", n, m, Range(-_REACH_OF_TANH, _REACH_OF_TANH))
+
+    def _total(self, name: str, a: str, b: str, known: Range) -> str:
+        """A sum of two values, rounded as the machine can."""
+        return self._value(name, self._op("Add", a, b), exact_sum(known, self._rounded[a], self._rounded[b]))
+
+    def _first_cell(self) -> list[str]:
+        if self.coarse is None or self.fine is None:
+            return super()._first_cell()
+        name = self.node.input[6] if len(self.node.input) > 6 else ""
+        known = self.network.constant(name) if name else None
+        if known is not None:
+            n = self.coarse.integers(known[0])
+            rest = known[0] - self.coarse.floats(n)
+            return [self._constant("first_n", n), self._constant("first_m", self.fine.integers(rest))]
+        if not name:
+            return [self._first("n", 6), self._first("m", 6)]
+        given = self._squeezed(name)
+        n = self._move("QuantizeLinear", given, "", *self._outer("first_n", self.coarse))
+        rest = self._move("Sub", given, "", self._dequantise(n, self.coarse, f"{self.name}:first_n"))
+        return [n, self._move("QuantizeLinear", rest, "", *self._outer("first_m", self.fine))]
+
+    def _hand_out_cell(self, axis: int, result: str) -> None:
+        if self.coarse is None or self.fine is None:
+            super()._hand_out_cell(axis, result)
+            return
+        parts = [self._dequantise(self._end(x), self._of(x), f"{self.name}:last_{x}") for x in "nm"]
+        FloatSteps._hand_out(self, "c", self._move("Add", parts[0], "", parts[1]), axis, result)
+
+    # -- values in the body -------------------------------------------------------------------------------------------
+
+    def _begin(self, name: str) -> str:
+        own = self._of(name)
+        return self._op("DequantizeLinear", f"{name}_before", *self._scale(f"{name}_before", own))
+
+    def _value(self, name: str, given: str, known: Range | None = None) -> str:
+        return self._as(name, given, self._of(name) if known is None else self._parameters(known))
+
+    def _number(self, name: str, value: float) -> str:
+        """A constant of functions in the body."""
+        return self._held_value(f"{name}_{len(self._held)}", np.float32(value))
+
+    def _as(self, name: str, given: str, parameters: Parameters) -> str:
+        """A float value after rounding."""
+        own = self._scale(name, parameters)
+        self._body.append(helper.make_node("QuantizeLinear", [given, *own], [f"{name}_after"], f"{name}_after"))
+        result = self._op("DequantizeLinear", f"{name}_after", *own)
+        self._rounded[result] = parameters
+        return result
+
+    def _scale(self, name: str, own: Parameters) -> list[str]:
+        scale = self._held_value(f"{name}_scale", np.asarray(own.scale, np.float32))
+        return [scale, self._held_value(f"{name}_zero_point", np.asarray(own.zero_point, self.dtype))]
+
+    def _weights(self, gate: str, value: np.ndarray, bias: np.ndarray | None) -> list[str]:
+        late = self.kind == "GRU" and gate == "h" and not late_reset(self.layer)
+        x = self._of("reset" if late else "h")
+        rounded = nearest_weights(value, 1)
+        if bias is not None:
+            rounded = hold_bias(rounded, bias, float(x.scale), 1)
+        assert rounded.scale is not None
+        found = [(f"{gate}_weights", rounded.values, rounded.scale, 1)]
+        if bias is not None:
+            scale = np.asarray(np.float32(x.scale) * rounded.scale, np.float32)
+            integers = np.clip(np.rint(bias.astype(np.float64) / scale), -(2.0**31), 2.0**31 - 1).astype(np.int32)
+            found.append((f"{gate}_bias", integers, scale, 0))
+        made = []
+        for name, integers, scale, axis in found:
+            parts = (("quantized", integers), ("scale", scale), ("zero_point", np.zeros(scale.shape, integers.dtype)))
+            made.append(
+                self._op("DequantizeLinear", *(self._held_value(f"{name}_{k}", x) for k, x in parts), axis=axis)
+            )
+        return made
