@@ -14,6 +14,7 @@ from onnx import AttributeProto, TensorProto, numpy_helper
 
 from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.errors import UsageError
+from tilewright.quantize.halves import HALVES
 from tilewright.quantize.layers import PRODUCTS, Network
 from tilewright.quantize.observe import runner
 from tilewright.quantize.recipe import Samples
@@ -59,10 +60,13 @@ def _extreme(tensor: onnx.TensorProto) -> bool:
         return bool(values.size) and not bool(np.abs(values).max() <= LARGEST)
 
 
-def require_single(model: onnx.ModelProto) -> None:
-    """Raises `UsageError` for a model of another precision than float32, whose products have weights of another
-    type."""
-    other = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16", TensorProto.DOUBLE: "float64"}
+def require_single(model: onnx.ModelProto) -> str:
+    """The precision of a model by the weights of its products: float32, or halves, which can be made such.
+
+    Raises:
+        UsageError: the products compute in float64.
+    """
+    other = {**HALVES, TensorProto.DOUBLE: "float64"}
     kinds = {x.name: x.data_type for x in model.graph.initializer}
     kinds |= {x.name: x.type.tensor_type.elem_type for x in model.graph.input}
     for node in model.graph.node:
@@ -74,10 +78,13 @@ def require_single(model: onnx.ModelProto) -> None:
     if found is not None and not any(kinds.get(name) == TensorProto.FLOAT for _, name in products):
         (node, name) = found
         kind = other[kinds[name]]
+        if kinds[name] in HALVES:
+            return kind
         raise UsageError(
             f"the model computes in {kind}: {name!r}, which {node.op_type} {node.name!r} reads, is {kind}; models of "
             "float32 are accepted: export it as float32"
         )
+    return "float32"
 
 
 def require_finite(model: onnx.ModelProto, samples: Samples) -> None:

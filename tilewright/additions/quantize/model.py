@@ -12,7 +12,7 @@ import onnx
 from tilewright.common.options import collect, keywords
 from tilewright.common.shown import Shown, listed
 from tilewright.errors import UsageError
-from tilewright.quantize import sqnr, verify, whole
+from tilewright.quantize import halves, sqnr, verify, whole
 from tilewright.quantize.accuracy import MOST_FLOATS, Accuracy, tune
 from tilewright.quantize.batch import sentence, write_batch
 from tilewright.quantize.decision import Decision
@@ -145,7 +145,9 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     """
     o = collect(QuantizeOptions, options, "quantize_onnx")
     given = fix(read(model), o.shapes, o.values)
-    require_single(given)
+    kind = require_single(given)
+    if kind != "float32":
+        halves.widen(given)
     inputs_of(given)
     prepared = prepare(given)
     trim_heap()
@@ -173,7 +175,8 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     written = write(recipe) if o.form == "qdq" else write_qoperator(recipe)
     whole.unmark(written)
     batches = write_batch(written, samples)
-    notes = (sentence(batches, {name: value.shape for name, value in held[0].items()}),) if batches else ()
+    notes = () if kind == "float32" else (halves.note(kind),)
+    notes += (sentence(batches, {name: value.shape for name, value in held[0].items()}),) if batches else ()
     verified = verify.verify(written, held[0], o.progress) if o.check else None
     noise = sqnr.measure(recipe, written, held, o.progress) if o.check else None
     comparison = None

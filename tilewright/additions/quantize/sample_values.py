@@ -21,7 +21,7 @@ def converted(value: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
     """
     if value.dtype.kind == "f":
         with np.errstate(invalid="ignore"):
-            bad = ~(np.abs(value) <= min(LARGEST, float(np.finfo(dtype).max)))
+            bad = ~(np.abs(value) <= np.float64(min(LARGEST, float(np.finfo(dtype).max))))
         if bad.any():
             first = value[bad].flat[0]
             hint = "; a mask may have -10000 in its place" if first < -LARGEST else ""
