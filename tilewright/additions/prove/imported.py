@@ -31,7 +31,8 @@ def trusted_graph(source: ModelSource) -> Graph:
 def plain_graph(graph: Graph) -> QuantisedGraph:
     """A graph as plain data."""
     steps = tuple(plain_step(node) for node in graph.nodes)
-    return QuantisedGraph(plain_values(graph), steps, tuple(graph.inputs), tuple(graph.outputs))
+    states = {state.name: (state.begin, state.end, state.initial) for state in graph.states}
+    return QuantisedGraph(plain_values(graph), steps, tuple(graph.inputs), tuple(graph.outputs), states=states)
 
 
 def plain_step(node: Node) -> Step:

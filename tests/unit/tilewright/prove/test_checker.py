@@ -236,11 +236,16 @@ def test_later_runs_of_weights_that_stay_are_proved() -> None:
     assert not prove(graph, replace(program, constants=bytes(data)), seed=1).proved
 
 
+#: Caches that the NPU keeps in blocks of lanes.
+WHOLE = {"layers": 1, "width": 96, "heads": 3, "kv_heads": 1, "hidden": 64, "window": 32, "context": 64, "whole": True}
+
+
 @pytest.mark.medium
-def test_entry_points_with_states_are_proved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sizes", [zoo.ZOO["micro_llama"].small, WHOLE], ids=["plain", "blocks"])
+def test_entry_points_with_states_are_proved(sizes: dict[str, object], tmp_path: Path) -> None:
     model = tmp_path / "llama.onnx"
-    model.write_bytes(zoo.build_quantized("micro_llama", **zoo.ZOO["micro_llama"].small).SerializeToString())
-    entries = {name: {"input_ids": [1, n], "position_ids": [1, n]} for name, n in (("prefill", 8), ("decode", 1))}
+    model.write_bytes(zoo.build_quantized("micro_llama", **sizes).SerializeToString())  # type: ignore[arg-type]
+    entries = {name: {"input_ids": [1, n]} for name, n in (("prefill", sizes["window"]), ("decode", 1))}
     program = tw.compile_program(model, "base", states="auto", entries=entries)
     source = ModelSource(model, states="auto")
     graphs = quantised_graphs(source, PRESETS["base"], ProgramOptions().compiler, entries)
@@ -250,6 +255,11 @@ def test_entry_points_with_states_are_proved(tmp_path: Path) -> None:
     program.certificate = certificate.certificate(source, program, graphs, verdicts)
     again = Program.from_bytes(program.to_bytes())
     assert all(verdict.proved for verdict in certificate.recheck(model, again, seed=2).values())
+    assert {state.begin.relayout is None for state in program.states} == {sizes is not WHOLE}
+    data = program.buffer(program.states[0].begin.buffer).data
+    sections = program.sections | {data: bytes(b ^ 1 for b in program.sections[data])}
+    wrong = joined(prove_all(graphs, replace(program, sections=sections), seed=1))
+    assert wrong.reason.endswith(f"state {program.states[0].name!r} begins with other values")
     (decode,) = [entry for entry in program.entries if entry.name == "decode"]
     first = program.steps[decode.first_step + 1]
     ops = from_bytes(program.instructions)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.isa.encoding import DecodeError, from_bytes
 from tilewright.isa.fields import INSTRUCTION_BYTES
-from tilewright.isa.program import Buffer, CpuStep, NpuStep, Program, TensorInfo
+from tilewright.isa.program import BlockedLayout, Buffer, CpuStep, Layout, NpuStep, Program, TensorInfo
 from tilewright.prove.checker import elements, moves, norms, products, wide  # noqa: F401  # they register the rules
 from tilewright.prove.checker.cells import CELL, VALUE, words_of
 from tilewright.prove.checker.findings import Finding, NoRule
@@ -170,21 +170,18 @@ class _ProgramSide:
     ) -> None:  # fmt: skip
         self.names, self.graph, self.program, self.verdict, self.log = names, graph, program, verdict, log
         self.arena = names.random((program.arena_bytes,), "arena")
-        infos = [*program.inputs, *(state.begin for state in program.states)]
+        begins, self.outputs = _ends(graph, program)
         self.buffers = {b.name: b for b in program.buffers}
         own = {name: b for name, b in self.buffers.items() if name.startswith(f"{entry}.")}
         self.buffers |= {name.removeprefix(f"{entry}."): b for name, b in own.items()}
-        self.buffers |= {t.name: self.buffers[t.buffer] for t in (*infos, *_outputs(program))}
+        for name, info in (*begins.items(), *self.outputs.items()):
+            self.buffers[name] = self.buffers[info.name] = self.buffers[info.buffer]
         self.host: dict[str, Array] = {}
         cells = _inputs(names, graph)
-        if any(state.begin.relayout is not None for state in program.states):
-            raise NoRule("no rule for states in blocks of lanes")
-        if {t.name for t in infos} != set(graph.inputs):
-            raise Finding(
-                f"the program's inputs are {sorted(t.name for t in infos)}, the graph's {sorted(graph.inputs)}"
-            )
-        for info in infos:
-            self._write_host(info.buffer, cells[info.name])
+        if program.windows:
+            raise NoRule("no rule for windows of memory that the runtime moves")
+        for name, info in begins.items():
+            self.write(name, cells[name] if info.relayout is None else _blocked(cells[name], info.relayout))
 
     def run(self, weights: tuple[Array, Array] | None = None) -> None:
         """Runs all steps.
@@ -273,24 +270,52 @@ class _ProgramSide:
         self.host[buffer.name] = cells
 
 
-def _outputs(program: Program) -> list[TensorInfo]:
-    return [*program.outputs, *(state.end for state in program.states)]
+def _ends(graph: QuantisedGraph, program: Program) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
+    """The program's inputs and outputs by the names of the graph's, states among them."""
+    begins, ends = {t.name: t for t in program.inputs}, {t.name: t for t in program.outputs}
+    if {state.name for state in program.states} != set(graph.states):
+        raise Finding(f"the program's states are {[s.name for s in program.states]}, the graph's {list(graph.states)}")
+    for state in program.states:
+        begin, end, initial = graph.states[state.name]
+        begins[begin], ends[end] = state.begin, state.end
+        first = initial if state.begin.relayout is None else _blocked(initial[..., None], state.begin.relayout)
+        data = next(b.data for b in program.buffers if b.name == state.begin.buffer)
+        if program.sections.get(data) != np.ascontiguousarray(first).tobytes():
+            raise Finding(f"state {state.name!r} begins with other values")
+    for kind, found, wanted in (("inputs", begins, graph.inputs), ("outputs", ends, graph.outputs)):
+        if set(found) != set(wanted):
+            raise Finding(f"the program's {kind} are {sorted(found)}, the graph's {sorted(wanted)}")
+    return begins, ends
+
+
+def _blocked(plain: Array, layout: BlockedLayout) -> Array:
+    """A tensor [..., W, C, k] in the blocks of a buffer, [N, CB, 1, W, lanes, k]. C fills its blocks."""
+    if layout.convention != Layout.CHANNELS_LAST or layout.xor or plain.shape[-2] % layout.block:
+        raise NoRule("no rule for a state in blocks that its channels do not fill")
+    rows, lanes = plain.shape[-3], layout.block
+    return np.moveaxis(plain.reshape(-1, rows, plain.shape[-2] // lanes, lanes, plain.shape[-1]), 2, 1)[:, :, None]
+
+
+def _plain(blocks: Array, shape: tuple[int, ...]) -> Array:
+    """The tensor of blocks."""
+    return np.moveaxis(blocks[:, :, 0], 1, 2).reshape(*shape, blocks.shape[-1])
 
 
 def _compare(
     graph: QuantisedGraph, program: Program, side: _ProgramSide, wanted: dict[str, Array], verdict: Verdict
 ) -> None:
-    infos = {t.name: t for t in _outputs(program)}
-    if set(infos) != set(graph.outputs):
-        raise Finding(f"the program's outputs are {sorted(infos)}, the graph's {sorted(graph.outputs)}")
     for name in graph.outputs:
         value = graph.values[name]
-        buffer = infos[name].buffer
-        if value.data is not None and side.buffers[buffer].data:
-            if program.sections[side.buffers[buffer].data] != np.ascontiguousarray(value.data).tobytes():
+        info = side.outputs[name]
+        data = side.buffers[name].data
+        if value.data is not None and data:
+            if program.sections[data] != np.ascontiguousarray(value.data).tobytes():
                 raise Finding(f"constant output {name!r} has other bytes")
             continue
-        found = side.read(buffer, value.shape)
+        if info.relayout is None:
+            found = side.read(name, value.shape)
+        else:
+            found = _plain(side.read(name, info.relayout.shape), value.shape)
         differs = (found[..., VALUE] != wanted[name][..., VALUE]).any(axis=-1)
         if differs.any():
             place = tuple(int(i) for i in np.argwhere(differs)[0])

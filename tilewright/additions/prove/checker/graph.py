@@ -57,6 +57,7 @@ class QuantisedGraph:
         values: tensors by name.
         work: nodes of the CPU steps of the program, by number of the step: conversions between layouts among them.
         inputs, outputs: states among them.
+        states: the input and the output of each, and what the first run begins with, by its name in the program.
     """
 
     values: Mapping[str, Value]
@@ -64,3 +65,4 @@ class QuantisedGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     work: Mapping[int, tuple[Step, ...]] = field(default_factory=dict)
+    states: Mapping[str, tuple[str, str, np.ndarray]] = field(default_factory=dict)

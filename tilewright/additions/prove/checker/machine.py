@@ -171,7 +171,7 @@ class Machine(Rows):
                 and w.ndim == 2
                 and w.max() == 1
                 and w.min() >= 0
-                and (most := int(w.sum(axis=0).max())) > 1
+                and (most := int(w.sum(axis=0).max())) + op["accumulate"] > 1
             ):
                 facts += [(group, 128 * most, 1) for group in members if len(np.unique(acc)) == len(acc)]
             elif w.ndim > 2 and known.all() and len(np.unique(acc)) == len(acc):

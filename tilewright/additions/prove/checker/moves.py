@@ -96,6 +96,23 @@ def gather(node: Node) -> Array:
     return _moved(node, np.take(_places(node), node.constant(1), axis=node.attributes.get("axis", 0)))
 
 
+@rule("ScatterElements")
+def scatter(node: Node) -> Array:
+    """An element may be what it was, or any new one of its column: a function of its place along the axis, of itself,
+    and of all places and new elements of its column, in their order."""
+    if node.attributes.get("reduction", "none") != "none":
+        return unknown(node)[0]
+    axis = node.attributes.get("axis", 0) % len(node.type().shape)
+    old, places, new = (np.moveaxis(node.cells(i)[..., VALUE], axis, 0) for i in range(3))
+    if old.shape[1:] != new.shape[1:]:
+        return unknown(node)[0]
+    node.names.count("elements put into others")
+    rows = np.arange(len(old), dtype=np.uint64).reshape(-1, *(1,) * (old.ndim - 2))
+    column = [np.broadcast_to(x, old.shape) for pair in zip(places, new, strict=True) for x in pair]
+    found = node.names.mix(("scatter", len(old)), old, np.broadcast_to(rows, old.shape[:-1]), *column)
+    return np.moveaxis(node.names.cells(found), 0, axis)
+
+
 @rule("Tile", "Expand")
 def tile(node: Node) -> Array:
     before, after = node.type().shape, node.result.shape
