@@ -17,7 +17,7 @@ from tilewright.zoo.cache import cached
 from tilewright.zoo.dense_prediction import autoencoder, segmentation
 from tilewright.zoo.detection import detector
 from tilewright.zoo.gated import efficientnet, squeeze_excite
-from tilewright.zoo.llama import micro_llama
+from tilewright.zoo.llama import micro_llama, smollm2_135m
 from tilewright.zoo.mobilenet import ds_cnn, mobilenet_v1, mobilenet_v2, vww
 from tilewright.zoo.quantization import quantize
 from tilewright.zoo.resnet import resnet8, resnet18, resnet50
@@ -73,6 +73,11 @@ ZOO: dict[str, ZooEntry] = {
         make=micro_llama,
         quantise=registry.calling("quantise decoder"),
         small={"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 48, "window": 16, "context": 64},
+    ),
+    "smollm2_135m": ZooEntry(
+        make=smollm2_135m,
+        quantise=registry.calling("quantise decoder"),
+        small={"layers": 1, "window": 32, "context": 64, "vocabulary": 200},
     ),
 }
 

@@ -42,6 +42,7 @@ class Shape:
         window: tokens whose keys and values are kept.
         context: positions that the tables of RoPE have.
         vocabulary: text of each token.
+        base: of the rates at which the pairs of RoPE turn.
     """
 
     layers: int
@@ -52,6 +53,7 @@ class Shape:
     window: int
     context: int
     vocabulary: Sequence[str]
+    base: float = 10000.0
 
     def __post_init__(self) -> None:
         if self.width % self.heads or self.width // self.heads % 2:
@@ -110,7 +112,7 @@ class Weights:
 
 def rotary_tables(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     """Cosine and sine of RoPE, each float32 [context, depth], halves equal."""
-    rates = 10000.0 ** (-np.arange(0, shape.depth, 2) / shape.depth)
+    rates = shape.base ** (-np.arange(0, shape.depth, 2) / shape.depth)
     angles = np.arange(shape.context)[:, None] * np.concatenate([rates, rates])
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
@@ -138,6 +140,20 @@ def micro_llama(
     model = decoder("micro_llama", shape, Weights.random(shape, seed))
     if whole:
         model.metadata_props.add(key=WHOLE, value="1")
+    return model
+
+
+def smollm2_135m(
+    *, layers: int = 30, window: int = 256, context: int = 2048, vocabulary: int = 49152, seed: int = 0
+) -> onnx.ModelProto:
+    """SmolLM2-135M's shape with random weights, quantised as a whole. Inputs and outputs as of micro_llama."""
+    texts = [*CHARACTERS, *(f"<{number}>" for number in range(len(CHARACTERS), vocabulary))]
+    shape = Shape(
+        layers=layers, width=576, heads=9, kv_heads=3, hidden=1536, window=window, context=context,
+        vocabulary=texts[:vocabulary], base=100000.0,
+    )  # fmt: skip
+    model = decoder("smollm2_135m", shape, Weights.random(shape, seed))
+    model.metadata_props.add(key=WHOLE, value="1")
     return model
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import tilewright as tw
 from tests.unit.tilewright.remote.serving import END, MODEL, TINY, Stream, connect, place, runner, serving
-from tilewright.errors import ConfigMismatchError
+from tilewright.errors import ConfigMismatchError, UsageError
 from tilewright.isa.assembler import assemble
-from tilewright.isa.device import DeviceError
+from tilewright.isa.device import DeviceError, Region
 from tilewright.isa.encoding import to_bytes
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.client import RemoteError
@@ -43,6 +43,16 @@ def test_damaged_programs_do_not_reach_the_device(image: bytes, length: int, mes
         assert shared.device.runs == 0
         device.run(place(device, END), 0, 0, 1)
         assert shared.device.runs == 1
+
+
+def test_windows_stay_at_home() -> None:
+    """A region that begins within an allocation is said to be none of the server's."""
+    with serving() as (server, shared):
+        device = connect(server)
+        regions, at = place(device, END), device.allocate(128)
+        with pytest.raises(UsageError, match="runs no programs with windows"):
+            device.run([*regions, Region(at + 16, 112, read=True, write=True)], 0, 0, 1)
+        assert shared.device.runs == 0
 
 
 @pytest.mark.medium

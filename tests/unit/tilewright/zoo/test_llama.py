@@ -111,3 +111,17 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         zoo.build("micro_llama", window=2048)
     with pytest.raises(ValueError, match="qdq with int8 weights"):
         zoo.build_quantized("micro_llama", form="qoperator")
+
+
+@pytest.mark.medium
+def test_shape_of_smollm2() -> None:
+    """3.5 M weights a layer, rows of RoPE at its own rate, and texts of tokens beyond those of characters."""
+    model = zoo.build("smollm2_135m", cache=False, **zoo.ZOO["smollm2_135m"].small)
+    constants = {x.name: x for x in model.graph.initializer}
+    layer = sum(math.prod(x.dims) for x in constants.values() if x.name.startswith("layers.0."))
+    assert layer == 576 * (2 * 576 + 2 * 192 + 3 * 1536) + 2 * 576 == 3_540_096
+    facts = {x.key: x.value for x in model.metadata_props}
+    vocabulary = json.loads(facts["vocabulary"])
+    assert len(vocabulary) == 200 == len(set(vocabulary)) and vocabulary[199] == "<199>" and facts["whole"] == "1"
+    cosine = onnx.numpy_helper.to_array(constants["cosine"])
+    np.testing.assert_allclose(cosine[3, 1], np.cos(3 * 100000.0 ** (-1 / 32)), rtol=1e-6)
