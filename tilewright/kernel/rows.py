@@ -49,7 +49,8 @@ class Exponentials:
     @property
     def words(self) -> bytes:
         """The table of ROW: 256 words, by the distance to the maximum modulo 256."""
-        return self.steps[-np.arange(256) % 256].astype("<u4").tobytes()
+        words: bytes = self.steps[-np.arange(256) % 256].astype("<u4").tobytes()
+        return words
 
     def of(self, x: np.ndarray, zero_point: int = -128) -> np.ndarray:
         """Returns the softmax of the last axis in numpy, to the byte: int8 of the shape of `x`."""
