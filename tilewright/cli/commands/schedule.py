@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import tomllib
 from pathlib import Path
 
 import click
@@ -37,6 +38,7 @@ from tilewright.tuning.schedule_file import Recorder, text_of
 @memory_options.options
 @arguments.clock_option
 @arguments.tuning_option("--tuning")
+@arguments.json_option
 @arguments.gather(memory_options.MemoryOptions, "beside")
 def command(
     model: Path,
@@ -45,6 +47,7 @@ def command(
     shapes: tuple[tuple[str, list[int]], ...],
     effort: int,
     tuning: str | None,
+    json_path: str | None,
     beside: memory_options.MemoryOptions,
 ) -> None:
     """Write the schedule that MODEL is compiled with: groups of layers, tiles, tensors that stay in ACT.
@@ -54,6 +57,7 @@ def command(
     """
     if output is not None:
         terminal.prepare_output(output)
+    terminal.prepare_json(json_path)
     check_readable(model)
     if Program.is_program(model):
         raise UsageError(f"{model} is compiled already: give the model it was made from")
@@ -64,14 +68,18 @@ def command(
     recorder = Recorder(Advisor(log.best) if log is not None and log.findings else None, effort)
     source = ModelSource(model, arguments.same_input_once(shapes))
     build = builder(source, machine, options, compared_by=functools.partial(measure, timing=timing))
-    with terminal.Working(f"compiling {model.name}"):
+    with terminal.Working(f"compiling {model.name}"), terminal.stdout_for_json(json_path):
         program = build(recorder)
     if not recorder.steps:
         raise UsageError(f"{program.name}: no part of it runs on the NPU, there is no schedule")
     cycles = program_cycles(program, timing)
     text = text_of(program.name, machine.name, cycles, recorder.steps)
+    if output is not None:
+        output.write_text(text, encoding="utf-8")
+    facts = {"output": None if output is None else str(output), "fingerprint": machine.fingerprint}
+    if not terminal.emit_json(json_path, tomllib.loads(text) | facts):
+        return
     if output is None:
         click.echo(text, nl=False)
-        return
-    output.write_text(text, encoding="utf-8")
-    click.echo(f"{output}: {len(recorder.steps)} steps, {cycles:,} cycles")
+    else:
+        click.echo(f"{output}: {len(recorder.steps)} steps, {cycles:,} cycles")

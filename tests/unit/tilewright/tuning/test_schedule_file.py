@@ -1,5 +1,6 @@
 """Schedules as files: given back they make the same program; edits are taken or refused with their place."""
 
+import json
 from pathlib import Path
 
 import onnx
@@ -31,6 +32,13 @@ def test_a_schedule_given_back_makes_the_same_program(folder: Path, config: str)
     given = tw.compile_program(folder / "chain.onnx", config, schedule=folder / f"{config}.toml")
     assert given.instructions == usual.instructions and given.constants == usual.constants
     assert f"{program_cycles(usual):,} cycles" in (folder / f"{config}.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.medium
+def test_a_schedule_as_json(folder: Path) -> None:
+    written = CliRunner().invoke(cli, ["schedule", str(folder / "chain.onnx"), "--tuning", "off", "--json", "-"])
+    found = json.loads(written.stdout)
+    assert found["step"][0]["unit"][0]["layers"] == ["conv0"] and found["cycles"] > 0 and found["output"] is None
 
 
 @pytest.mark.medium
