@@ -24,6 +24,7 @@ from tilewright.compiler.onnx.external_data import read_model
 from tilewright.compiler.onnx.onnx_graphs import sort_model
 from tilewright.errors import UsageError
 from tilewright.quantize.branches import inline_branches
+from tilewright.quantize.einsums import expand
 from tilewright.quantize.fold import fold
 from tilewright.quantize.layers import Kind, Network
 from tilewright.quantize.long_kernels import shorten
@@ -112,7 +113,7 @@ def prepare(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values
     constants_to_initializers(made)
     made = infer_shapes(optimise(made))
     name_nodes(made)
-    if shorten(made) | split_inputs(made):
+    if shorten(made) | split_inputs(made) | expand(made):
         made = infer_shapes(made)
     fold(made)
     own_constants(made)
