@@ -33,6 +33,7 @@ from tilewright.quantize.observe import copied, first_line, light, run, session
 from tilewright.quantize.opset import opset_of, upgrade
 from tilewright.quantize.recipe import Sample
 from tilewright.quantize.recurrent import split_inputs
+from tilewright.quantize.volumes import flatten
 from tilewright.store.files import is_tflite
 
 QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm", "DynamicQuantizeLinear"}
@@ -113,7 +114,7 @@ def prepare(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values
     constants_to_initializers(made)
     made = infer_shapes(optimise(made))
     name_nodes(made)
-    if shorten(made) | split_inputs(made) | expand(made):
+    if shorten(made) | flatten(made) | split_inputs(made) | expand(made):
         made = infer_shapes(made)
     fold(made)
     own_constants(made)
