@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.compiler.graph.macs import macs_of
@@ -31,3 +32,10 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]], int, int]] = [
 @pytest.mark.parametrize(("op", "attrs", "shapes", "size", "macs"), CASES, ids=[case[0] for case in CASES])
 def test_macs(op: str, attrs: dict[str, Any], shapes: list[tuple[int, ...]], size: int, macs: int) -> None:
     assert macs_of(op, attrs, shapes, size) == macs
+
+
+def test_gates_given() -> None:
+    """A recurrent op whose inputs are its gates multiplies its state only."""
+    shapes = [(10, 2, 64), (1, 64, 64), (1, 64, 16)]
+    assert macs_of("LSTM", {}, shapes, 0, np.eye(64, dtype=np.float32)[None]) == 10 * 2 * 64 * 16
+    assert macs_of("LSTM", {}, shapes, 0, np.ones((1, 64, 64), np.float32)) == 10 * 2 * 64 * (64 + 16)
