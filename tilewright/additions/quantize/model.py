@@ -12,18 +12,19 @@ import onnx
 from tilewright.common.options import collect, keywords
 from tilewright.common.shown import Shown, listed
 from tilewright.errors import UsageError
-from tilewright.quantize import halves, sqnr, verify, whole
+from tilewright.quantize import halves, recurrent, sqnr, verify, whole
 from tilewright.quantize.accuracy import MOST_FLOATS, Accuracy, tune
 from tilewright.quantize.batch import sentence, write_batch
 from tilewright.quantize.decision import Decision
 from tilewright.quantize.finite import require_finite, require_single
-from tilewright.quantize.layers import Network
+from tilewright.quantize.layers import Kind, Network
 from tilewright.quantize.masks import add_masks
 from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.metric import Comparison, compare, read_labels, task_of
 from tilewright.quantize.model_inputs import inputs_of
 from tilewright.quantize.observe import runner
 from tilewright.quantize.options import QuantizeOptions
+from tilewright.quantize.precision import of_kind
 from tilewright.quantize.prepare import fix, infer_shapes, prepare, read, require_products, require_same
 from tilewright.quantize.qoperator import write_qoperator
 from tilewright.quantize.recipe import Recipe
@@ -165,9 +166,12 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     before = runner(given) if o.metric is not None else None
     require_products(Network(prepared))
     recipe = Recipe(prepared, activation=o.activation, per_channel=o.per_channel)
+    shapes = {name: value.shape for name, value in held[0].items()}
+    steps = recurrent.note(prepared, shapes)
     wanted = o.accuracy or Accuracy()
-    if o.form == "qoperator":  # onnxruntime's quantiser rounds the weights there
+    if o.form == "qoperator":  # onnxruntime's quantiser rounds the weights there, and knows no recurrent steps
         wanted = replace(wanted, fit=False)
+        recipe = recipe.with_precision(of_kind(recipe, Kind.RECURRENT))
     del given, prepared  # memory: large models stand here several times
     decision = tune(recipe, calibration, wanted, o.progress, task_of(o.metric, known, calibration))
     recipe = decision.chosen.measured.recipe
@@ -175,8 +179,8 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     written = write(recipe) if o.form == "qdq" else write_qoperator(recipe)
     whole.unmark(written)
     batches = write_batch(written, samples)
-    notes = () if kind == "float32" else (halves.note(kind),)
-    notes += (sentence(batches, {name: value.shape for name, value in held[0].items()}),) if batches else ()
+    notes = (halves.note(kind) if kind != "float32" else "", steps, sentence(batches, shapes) if batches else "")
+    notes = tuple(filter(None, notes))
     verified = verify.verify(written, held[0], o.progress) if o.check else None
     noise = sqnr.measure(recipe, written, held, o.progress) if o.check else None
     comparison = None

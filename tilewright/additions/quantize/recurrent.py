@@ -8,7 +8,7 @@ stay in floats or become `recurrent_steps` of integers, which read the gates dir
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,21 @@ def split_inputs(model: onnx.ModelProto) -> bool:
     del model.graph.node[:]
     model.graph.node.extend(node for nodes in made for node in nodes)
     return True
+
+
+def note(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> str:
+    """A note for the user on recurrent nodes whose steps stay in floats because their number is open; "" without such.
+
+    Args:
+        model: the prepared model.
+        shapes: of a sample's inputs.
+    """
+    network = Network(model)
+    found = [node for node in network.nodes if node.op_type in GATES and (network.shape(node.input[0]) or [1])[0] < 0]
+    if not found:
+        return ""
+    flags = " ".join(f"--shape {name}={','.join(map(str, shape))}" for name, shape in shapes.items())
+    return f"{found[0].op_type} {found[0].name!r} stays in floats, because its length is open: {flags} would fix it"
 
 
 @dataclass(frozen=True)
@@ -122,23 +137,16 @@ def _given(network: Network, node: onnx.NodeProto) -> _Given | None:
     plain = {"clip": None, "layout": 0, "input_forget": 0, "activation_alpha": None, "activation_beta": None}
     if any(attributes.get(key, value) not in (value, None) for key, value in plain.items()):
         return None
-    if (
-        w is None
-        or r is None
-        or w.dtype != np.float32
-        or w.ndim != 3
-        or not w.shape[2]
-        or (len(w) == 1 and hands_on(w[0]))
-    ):
+    if w is None or r is None or w.dtype != np.float32 or w.ndim != 3 or not w.shape[2] or all(map(hands_on, w)):
         return None
-    functions = attributes.get("activations")
-    if isinstance(functions, list) and [x.lower() for x in functions] != [
-        x.lower() for x in _DEFAULTS[node.op_type] * len(w)
-    ]:
+    functions = attributes.get("activations") or _DEFAULTS[node.op_type] * len(w)
+    if [x.lower() for x in functions] != [x.lower() for x in _DEFAULTS[node.op_type] * len(w)]:
         return None
-    more = [name for at, name in enumerate(node.input) if name and at in (4, 7)]  # lengths, peepholes
     shape = network.shape(node.input[0])
-    if more or shape is None or len(shape) != 3 or (bias is None and len(node.input) > 3 and node.input[3]):
+    given = [*node.input, *[""] * 8][:8]
+    lengths = network.constant(given[4]) if given[4] else None
+    short = bool(given[4]) and (lengths is None or shape is None or np.any(lengths != shape[0]))
+    if short or given[7] or shape is None or len(shape) != 3 or (bias is None and given[3]):  # 7: peepholes
         return None
     gates = r.shape[1]
     both = np.zeros((len(w), 2 * gates), np.float32) if bias is None else bias

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.common.onnx_models import run
-from tilewright.quantize import ranges, recurrent_integers, recurrent_ops
+from tilewright.quantize import quantize, ranges, recurrent_integers, recurrent_ops
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.judging import Judge
 from tilewright.quantize.layers import Kind, Network
@@ -173,10 +173,35 @@ def test_unfit_nodes_stay() -> None:
     assert sum(node.op_type == "Gemm" for node in prepare(other).graph.node) <= 1
     long = prepare(_network("RNN", {}, steps=recurrent_ops.MAX_STEPS + 1))
     assert not _steps(long) and any(node.op_type == "Gemm" for node in long.graph.node)
-    lengths = _network("LSTM", {})
-    lengths.graph.initializer.append(numpy_helper.from_array(np.array([3], np.int32), "lengths"))
-    lengths.graph.node[0].input[4] = "lengths"
-    assert not _steps(prepare(lengths))
+    for length in (3, _STEPS):
+        lengths = _network("LSTM", {})
+        lengths.graph.initializer.append(numpy_helper.from_array(np.array([length], np.int32), "lengths"))
+        lengths.graph.node[0].input[4] = "lengths"
+        assert len(_steps(prepare(lengths))) == (length == _STEPS)
+
+
+def test_open_sizes() -> None:
+    """An open batch is that of the samples; an open length keeps the steps in floats, which is said."""
+    for axis, steps in ((1, 1), (0, 0)):
+        model = _network("LSTM", {})
+        samples = _samples(model)
+        model.graph.node[0].input[5] = model.graph.node[0].input[6] = ""
+        for x in [model.graph.input[0], *model.graph.output]:
+            x.type.tensor_type.shape.dim[axis].dim_param = "open"
+        del model.graph.output[1:]
+        stacked = np.stack([sample["x"] for sample in samples])
+        found = quantize(model, stacked, check=False)
+        assert sum(node.op_type == "Scan" for node in found.model.graph.node) == steps  # type: ignore[union-attr]
+        said = "stays in floats, because its length is open: --shape x=6,1,12"
+        assert any(said in line for line in found.lines()) == (not steps)
+        verified = verify_here(found.model, samples[0])  # type: ignore[union-attr]
+        assert verified.report.ok and (verified.npu_macs == verified.macs or not steps)
+
+
+def test_qoperator_keeps_the_steps_in_floats() -> None:
+    found = quantize(_network("GRU", {}), np.stack([x["x"] for x in _samples(_network("GRU", {}))]), form="qoperator")
+    ops = {node.op_type for node in found.model.graph.node}  # type: ignore[union-attr]
+    assert {"GRU", "QGemm"} <= ops and "Scan" not in ops and found.verified is not None and found.verified.report.ok
 
 
 def test_steps_that_miss_the_goal_stay_in_floats() -> None:
