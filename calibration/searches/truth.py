@@ -13,7 +13,7 @@ from tilewright.common.documents import read_document
 from tilewright.energy.events import EVENTS
 from tilewright.sweep import Database
 from tilewright.sweep.dispatch import Task
-from tilewright.sweep.fronts import Row, hypervolume
+from tilewright.sweep.fronts import Row, hypervolume, pareto_front
 from tilewright.sweep.ladder import FULL
 from tilewright.sweep.metrics import Metrics
 from tilewright.sweep.networks import Network
@@ -105,8 +105,13 @@ class Truth:
             sweep = Sweep(space, self.networks, database, lambda: replay, SweepOptions())  # type: ignore[arg-type, return-value]
             search(space, sweep.evaluate, sweep.sketching)
             points = database.sweep_points(sweep.id)
-        order = list(replay.compiled)
-        return Searched([self.share(order[: n + 1]) for n in range(len(order))], points)
+        shares: list[float] = []
+        front: list[str] = []
+        for point in replay.compiled:
+            front.append(point)
+            front = [front[n] for n in pareto_front([self.rows[one] for one in front])]
+            shares.append(self.share(front))
+        return Searched(shares, points)
 
 
 @dataclass

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import logging
 import queue
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ _CONNECT_SECONDS = 10
 _POLL_SECONDS = 0.25
 #: That workers of others have for the task that all of them do.
 _AGREE_SECONDS = 120
+#: Of a scheduler: host and port, or one in this process.
+_ADDRESS = re.compile(r"((tcp|tls|wss?)://)?[^\s/]+:\d+|inproc://\S+")
 #: Loggers whose complaints about lost connections become one line here.
 _NOISY = ("distributed", "tornado", "asyncio")
 
@@ -56,9 +59,12 @@ class Dispatcher:
 
     Raises:
         SchedulerLost: no scheduler at that address.
+        UsageError: that is no address.
     """
 
     def __init__(self, models: dict[str, bytes], jobs: int, scheduler: str | None, log: Path) -> None:
+        if scheduler is not None and not _ADDRESS.fullmatch(scheduler):
+            raise UsageError(f"the scheduler's address must be HOST:PORT or tcp://HOST:PORT, not {scheduler!r}")
         self._models, self._jobs, self._scheduler, self._log = Models(models), jobs, scheduler, log
         self.cluster: LocalCluster | None = None
         self._agreed = False

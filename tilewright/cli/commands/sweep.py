@@ -221,6 +221,18 @@ def _print_boards(outcomes: list[Any]) -> None:
         terminal.table_console().print(table)
 
 
+def _print_why_none(outcome: Any) -> None:
+    """The reasons why no point was worth a look, in one line: those of most points, which differ in a value at most."""
+    verbs = {"infeasible": "break", "invalid": "are no machine:"}
+    reasons = [(p["state"], p["reason"]) for p in outcome.points if p["state"] in verbs]
+    alike = Counter((state, _NUMBER.sub("", reason)) for state, reason in reasons)
+    told = []
+    for (state, kind), count in alike.most_common(3):
+        reason = next(reason for own, reason in reasons if (own, _NUMBER.sub("", reason)) == (state, kind))
+        told.append(f"{count} {verbs[state]} {reason}")
+    click.echo(f"no point is left: {'; '.join(told)}")
+
+
 def _print(outcome: Any, space: Any, output: Path) -> None:
     from tilewright.sweep.outcome import STATES
 
@@ -252,6 +264,9 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
     states = [f"{outcome.count(s)} {s}" for s in STATES if outcome.count(s)]
     click.echo(f"{len(outcome.points)} points: {', '.join(states)}; {outcome.computed} results computed, "
                f"{outcome.reused} found; {output / 'sweep.sqlite'}")  # fmt: skip
+    if not any(outcome.count(state) for state in ("done", "pruned", "failed")):
+        _print_why_none(outcome)
+        return
     if outcome.unpruned and space.prune:
         click.echo(f"note: nothing is pruned: {outcome.unpruned}", err=True)
     if outcome.area_model is not None:
@@ -260,13 +275,6 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
         click.echo(_clock_note(outcome.clock_model, space.family))
     for line in registry.service("energy tables").staleness(meter().load()):
         click.echo(line)
-    if not outcome.front:
-        verbs = {"infeasible": "break", "invalid": "are no machine:"}
-        reasons = [(p["state"], p["reason"]) for p in outcome.points if p["state"] in verbs]
-        alike = Counter((state, _NUMBER.sub("", reason)) for state, reason in reasons)  # but for their values
-        for (state, kind), count in alike.most_common(3):
-            reason = next(reason for own, reason in reasons if (own, _NUMBER.sub("", reason)) == (state, kind))
-            click.echo(f"no point is left: {count} {verbs[state]} {reason}")
     for point in [p for p in outcome.points if p["state"] == "failed"][:3]:
         click.echo(f"failed: {point['assignment']}: {point['reason']}")
     for v in outcome.verifications:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +137,10 @@ def load(database: Database, sweep: str | None = None) -> SweepData:
     measured = [p for p in points if p["metrics"] and p["state"] in ("done", "infeasible")]
     _check(database, space, measured)
     if not measured:
-        raise UsageError(f"no point of sweep {row['id']} in {database.path} has results yet")
+        states = ", ".join(f"{count} {state}" for state, count in Counter(p["state"] for p in points).items())
+        raise UsageError(
+            f"no point of sweep {row['id']} in {database.path} has results: {states or 'none was looked at yet'}"
+        )
     for p in measured:
         if "microseconds" in p["metrics"]:
             p["metrics"]["milliseconds"] = p["metrics"]["microseconds"] / 1e3

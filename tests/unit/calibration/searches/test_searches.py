@@ -26,8 +26,8 @@ def truth() -> Truth:
 def test_the_grid_finds_the_front_of_the_truth(truth: Truth) -> None:
     """The ladder's promise: the front of all points, although some were never compiled."""
     found = truth.searched(method="grid")
-    best = {truth.rows[point] for point in truth.rows}
-    front = {row for n, row in enumerate(best) if n in pareto_front(list(best))}
+    best = list(truth.rows.values())
+    front = {best[n] for n in pareto_front(best)}
     done = {(p["metrics"]["objective0"], p["metrics"]["objective1"]) for p in found.points if p["state"] == "done"}
     assert front <= done and found.shares[-1] == pytest.approx(1)
     assert len(found.shares) < len(truth.rows)

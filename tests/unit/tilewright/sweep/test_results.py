@@ -253,6 +253,33 @@ def test_a_board_in_the_command(tmp_path: Path) -> None:
     assert "0 results computed" in printed and "clock by the model of xc7; delays of ecp5 by 2 bitstreams" in printed
 
 
+def test_what_leaves_no_point_is_one_line(tmp_path: Path) -> None:
+    """The command names the reasons of all points, the page says that it has nothing to show, and why."""
+    (tmp_path / "space.toml").write_text(
+        'models = ["ds_cnn"]\nconstraints = ["block_in >= 16", "block_in <= 8"]\n[axes]\nblock_in = [5, 8, 16]\n'
+    )
+    where = str(tmp_path / "out")
+    done = CliRunner().invoke(cli, ["sweep", str(tmp_path / "space.toml"), "-o", where], prog_name="tilewright")
+    _, said = done.stdout.splitlines()
+    assert said == (
+        "no point is left: 1 are no machine: block_in must be a power of two in 4..64, not 5; "
+        "1 break constraint 'block_in >= 16'; 1 break constraint 'block_in <= 8'"
+    )
+    page = CliRunner().invoke(cli, ["report", where], prog_name="tilewright")
+    assert page.exit_code == 2 and page.stderr.endswith("has results: 1 invalid, 2 infeasible\n")
+    assert page.stderr.count("\n") == 1
+
+
+def test_a_scheduler_without_an_address_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "space.toml").write_text('base = "tiny"\nmodels = ["ds_cnn"]\n')
+    arguments = ["sweep", str(tmp_path / "space.toml"), "-o", str(tmp_path / "out"), "--scheduler", "tcp://here"]
+    done = CliRunner().invoke(cli, arguments, prog_name="tilewright")
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "tilewright: error: the scheduler's address must be HOST:PORT or tcp://HOST:PORT, not 'tcp://here'\n"
+    )
+
+
 def test_the_command_line_gives_the_clock(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text('base = "tiny"\nclock_mhz = 50\n')
     own, given = load_space(tmp_path / "space.toml"), load_space(tmp_path / "space.toml", clock_mhz=80.5)
