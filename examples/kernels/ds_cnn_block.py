@@ -16,9 +16,13 @@ def block(k, x, *, depthwise, pointwise, scales=(1 / 256, 1 / 512), rows=5):
     window, weights = k.window(depthwise, pad=1), k.weights(pointwise)
     first, second = (k.params(0, scale) for scale in scales)
     y = k.tensor((1, len(pointwise), x.rows, x.columns))
-    for part in tk.chunks(x.rows, rows):
-        tile = k.load(x.at(window.rows(part), window.columns(range(x.columns))), pad=0)
-        middle = k.requantise(k.depthwise(tile, window), first, low=0)
+
+    def depthwise_parts():
+        for part in tk.chunks(x.rows, rows):
+            tile = k.load(x.at(window.rows(part), window.columns(range(x.columns))), pad=0)
+            yield part, k.requantise(k.depthwise(tile, window), first, low=0)
+
+    for part, middle in tk.ahead(depthwise_parts()):
         k.requantise(k.matmul(middle, weights), second, low=0, into=y.at(part))
     return y
 

@@ -1,7 +1,8 @@
 """A multilayer perceptron that never leaves the chip: y = product(table[product(x, up)], down), int8 [rows, channels].
 
 The hidden activations of some rows are a tile of ACT between the two products; DRAM sees x, the weights and y only.
-Blocks of the hidden channels come one after the other, and their products add up in the same sums.
+Blocks of the hidden channels come one after the other, and their products add up in the same sums. Each is made before
+the array goes on with the one before: engines work in order, so the order of calls decides who waits.
 """
 
 import numpy as np
@@ -14,14 +15,19 @@ from tilewright.isa import numerics
 def mlp(k, x, *, up, down, table, scale=1 / 1024, rows=32, hidden=4):
     first, second, params = k.weights(up), k.weights(down), k.params(0, scale)
     activation = k.table(table)
-    y = k.tensor((x.rows, len(down)))
-    for part in tk.chunks(x.rows, rows):
-        tile, sums = k.load(x.at(rows=part)), None
-        for some in tk.chunks(len(first.outputs), hidden):
-            middle = k.requantise(k.matmul(tile, first.at(outputs=some)), params, table=activation)
-            sums = k.matmul(middle, second.at(inputs=some), into=sums)
-        k.requantise(sums, params, into=y.at(rows=part))
-        del sums
+    y, sums = k.tensor((x.rows, len(down))), None
+
+    def hidden_parts():
+        for part in tk.chunks(x.rows, rows):
+            tile = k.load(x.at(part))
+            for some in tk.chunks(len(first.outputs), hidden):
+                yield part, some, k.requantise(k.matmul(tile, first.at(some)), params, table=activation)
+
+    for part, some, middle in tk.ahead(hidden_parts()):
+        sums = k.matmul(middle, second.at(inputs=some), into=sums)
+        if some.stop == len(first.outputs):
+            k.requantise(sums, params, into=y.at(part))
+            sums = None
     return y
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from tilewright.runtime.cost import program_cycles
 from tilewright.runtime.devices import Device
 from tilewright.simulator.timeline import write_timeline
 
+T = TypeVar("T")
 Config = NpuConfig | str | Path
 Arrays = np.ndarray | tuple[np.ndarray, ...]
 
@@ -313,6 +314,16 @@ def chunks(total: int, size: int) -> Iterator[range]:
         raise KernelError(f"chunks must have a size of 1 or more, not {size}", user_line())
     for first in range(0, total, size):
         yield range(first, min(first + size, total))
+
+
+def ahead(steps: Iterable[T]) -> Iterator[T]:
+    """Yields what a generator makes, each after the next one is made.
+
+    Engines work in order. Where a step ends with VECTOR and is followed by a product of its result, the array would
+    wait; made a step ahead, it works on the next one meanwhile.
+    """
+    for step, _ in itertools.pairwise(itertools.chain(steps, [None])):
+        yield step  # type: ignore[misc]  # None is the last one, which no pair begins with
 
 
 def _values(shapes: Sequence[tuple[int, ...]], runs: int, seed: int) -> Iterator[tuple[str, list[np.ndarray]]]:
