@@ -15,6 +15,7 @@ from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.isa.instructions import Source
 from tilewright.kernel.constants import Pair, Params, PostWork, Table, Weights, WindowWeights
 from tilewright.kernel.errors import KernelError, Line, call, user_line
+from tilewright.kernel.loaded import LoadedWeights
 from tilewright.kernel.machine import Mark, operation, require_field, require_size
 from tilewright.kernel.places import Origin, Part, Room, Tensor, Tile
 from tilewright.kernel.rows import RowMachine
@@ -52,6 +53,11 @@ class Chip(RowMachine):
             stride, pad, dilation: of the kernel, one number or (rows, columns).
         """
         return Weights(self.config, values, stride, pad, dilation)
+
+    @call
+    def weights_from(self, tensor: Tensor) -> LoadedWeights:
+        """Returns a matrix [outputs, inputs] in DRAM as weights of a product, see `LoadedWeights`."""
+        return LoadedWeights(self.config, tensor)
 
     @call
     def window(self, values: Any, *, stride: Pair = 1, pad: Pair = 0, dilation: Pair = 1) -> WindowWeights:
@@ -171,7 +177,7 @@ class Chip(RowMachine):
         else:
             self._require_neighbours(tile)
             self.context.store_box(part.tensor.memory, part.box, tile.place)
-        part.mask[...] = True
+        part.note_stored()
 
     # Products, whose sums are in ACC.
 

@@ -103,6 +103,7 @@ class Weights(Windowed):
 
     Attributes:
         config: the machine.
+        shape: outputs, inputs, rows and columns of the kernel.
         outputs, inputs: blocks of output and of input channels.
         key: digest of the values.
     """
@@ -110,17 +111,17 @@ class Weights(Windowed):
     def __init__(self, config: NpuConfig, values: Any, stride: Pair, pad: Pair, dilation: Pair) -> None:
         found = int8_array("weights", values, (2, 4))
         self.values = found if found.ndim == 4 else found[:, :, None, None]
-        self.config, self.key = config, digest(self.values, self.values.shape)
-        kernel = self.values.shape[2], self.values.shape[3]
+        self.config, self.key, self.shape = config, digest(self.values, self.values.shape), self.values.shape
+        kernel = self.shape[2], self.shape[3]
         self.window = SlidingWindow(
             kernel, pair(pad, "pad", 0), pair(stride, "stride", 1), pair(dilation, "dilation", 1)
         )
         lanes = config.block_in
-        self.outputs = range(-(-self.values.shape[0] // lanes))
-        self.inputs = range(-(-self.values.shape[1] // lanes))
+        self.outputs = range(-(-self.shape[0] // lanes))
+        self.inputs = range(-(-self.shape[1] // lanes))
 
     def __repr__(self) -> str:
-        return f"the weights {list(self.values.shape)}"
+        return f"the weights {list(self.shape)}"
 
     @call
     def at(self, outputs: Range = None, inputs: Range = None) -> Weights:
@@ -129,7 +130,7 @@ class Weights(Windowed):
         Raises:
             KernelError: a range is empty or leaves the weights, or outputs begin within a row of the array.
         """
-        some = object.__new__(Weights)
+        some = object.__new__(type(self))
         some.__dict__.update(self.__dict__)
         own = as_range(repr(self), "outputs", outputs, len(self.outputs))
         wide = max(1, self.config.block_out // self.config.block_in)
@@ -144,7 +145,7 @@ class Weights(Windowed):
     def channels(self) -> tuple[int, int]:
         """The channels of the output and of the input that the blocks hold."""
         found = []
-        for blocks, size in zip((self.outputs, self.inputs), self.values.shape[:2], strict=True):
+        for blocks, size in zip((self.outputs, self.inputs), self.shape[:2], strict=True):
             found.append(min(blocks.stop * self.config.block_in, size) - blocks.start * self.config.block_in)
         return found[0], found[1]
 
@@ -170,6 +171,10 @@ class Weights(Windowed):
                 f"{self!r} take {self.tiles} tiles of the {context.weights.rows} of WGT: multiply by part, "
                 "weights.at(outputs=..., inputs=...)"
             )
+        return self._loaded(context)
+
+    def _loaded(self, context: Context) -> int:
+        """Loads them into WGT, in which they fit, unless they are there; returns the first tile."""
         return context.load_weights((self.key, self.outputs, self.inputs), self.tiles, self.packed)
 
     def packed(self) -> np.ndarray:

@@ -97,7 +97,7 @@ class Machine:
         tile.written[...] = True
         if there is None:
             self.context.store_box(into.tensor.memory, into.box, tile.place)
-        into.mask[...] = True
+        into.note_stored()
 
     def _begun(self, into: Tile | None, size: tuple[int, int, int]) -> Tile:
         """Returns a tile to write, of which nothing is written yet."""

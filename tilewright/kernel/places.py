@@ -70,6 +70,7 @@ class Tensor:
         line: the user's line that made it; None for arguments.
         border: value of the padding that lies around it where it stays in ACT; None where nothing is known of it.
         written: the vectors that hold values, bool [images, blocks, rows, columns].
+        version: number of stores so far.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Tensor:
         written: bool,
         border: int | None = None,
     ) -> None:
-        self.border = border
+        self.border, self.version = border, 0
         self.name, self.shape, self.view, self.line = name, tuple(shape), view, line
         self.is_matrix = len(self.shape) == 2
         self.memory = replace(view, h=view.w, w=1, sh=view.block) if self.is_matrix else view
@@ -172,6 +173,11 @@ class Part:
         side = Box(self.image, blocks.start, len(blocks), 0, 1, rows.start, rows.stop)
         tile = context.tile_in_act(self.tensor.view, side)
         return None if tile is None else tile._replace(line=tile.step, step=0)
+
+    def note_stored(self) -> None:
+        """Notes that all of it holds values."""
+        self.mask[...] = True
+        self.tensor.version += 1
 
     @property
     def inside(self) -> Part | None:

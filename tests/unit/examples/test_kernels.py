@@ -61,6 +61,7 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "max_pooling": ((1, 24, 9, 8), {"rows": 2}),
     "ds_cnn_block": ((1, 24, 11, 6), {"depthwise": values(24, 3, 3), "pointwise": values(20, 24), "rows": 4}),
     "softmax_head": ((20, 24), {"w": values(35, 24), "bias": biases(35), "rows": 8}),
+    "attention": ((20, 24), {"rows": 8}),
     "rms_norm": ((20, 24), {"w": values(20, 24), "gamma": random.uniform(0.5, 1.5, 24), "rows": 8}),
     "dilated_groups": ((1, 48, 9, 9), {"w": values(3, 24, 16, 3, 3), "rows": 2}),
 }  # fmt: skip
@@ -81,12 +82,13 @@ def test_kernels_are_short(path: Any) -> None:
 def test_kernels_equal_their_references(name: str, config: str) -> None:
     shape, constants = CASES[name]
     machine = NpuConfig.load(config)
-    if name in ("softmax_head", "rms_norm"):
+    if name in ("softmax_head", "rms_norm", "attention"):
         machine = machine.with_(row_unit=1, lut_tables=8)
     if name == "dilated_groups":  # a group is a block
         channels = machine.block_in
         shape, constants = (1, 3 * channels, 9, 9), constants | {"w": values(3, 24, channels, 3, 3)}
-    kernel_of(name).check(shape, config=machine, **constants, runs=1)
+    others = [(32, 24), (64, 32)] if name == "attention" else []
+    kernel_of(name).check(shape, *others, config=machine, **constants, runs=1)
 
 
 @pytest.mark.cosim

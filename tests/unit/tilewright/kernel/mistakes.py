@@ -168,3 +168,15 @@ def rows_beyond_act(k, x):
         room.tile = room.tile._replace(line=1 << 20)
     k.maximum(tile, 1, into=y.at())  # HERE
     return y
+
+
+@mistake("must be a matrix whose rows are a multiple of 16 to be weights", (24, 32))
+def rows_that_fill_no_tile(k, x):
+    k.weights_from(x)  # HERE
+
+
+@mistake("are read where nobody stored them", (16, 32))
+def weights_never_stored(k, x):
+    y = k.tensor((32, 32))
+    k.store(k.load(x.at()), y.at(rows=range(16)))
+    k.matmul(k.load(x.at()), k.weights_from(y))  # HERE

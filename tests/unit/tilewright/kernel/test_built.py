@@ -121,3 +121,26 @@ def test_a_thousand_instructions_are_built_quickly() -> None:
     started = time.process_time()
     many.build((330, 16))
     assert time.process_time() - started < 0.15  # a third of it on an idle machine
+
+
+@pytest.mark.medium
+def test_weights_from_dram_are_those_of_the_last_store() -> None:
+    @tk.kernel
+    def squares(k: Chip, x: Tensor) -> tuple[Tensor, Tensor]:
+        held, params = k.tensor((x.rows, x.channels), "held"), k.params(0, 1 / 512)
+        results = k.tensor((x.rows, x.rows), "first"), k.tensor((x.rows, x.rows), "second")
+        negated = k.table([min(127, -v) for v in range(-128, 128)])
+        for y, table in zip(results, (None, negated), strict=True):
+            tile = k.load(x.at())
+            k.store(tile if table is None else k.apply(tile, table), held.at())
+            for some in tk.chunks(y.blocks, 4):
+                weights = k.weights_from(held).at(outputs=some)
+                k.requantise(k.matmul(k.load(x.at()), weights), params, into=y.at(blocks=some))
+        return results
+
+    x = np.random.default_rng(4).integers(-127, 128, (32, 24), np.int8)
+    product = x.astype(np.int32) @ x.T.astype(np.int32)
+    wanted = [np.clip(np.rint(np.float32(sign * product) / 512), -128, 127) for sign in (1, -1)]
+    for config in ("base", "tiny", "wide"):
+        for found, value in zip(squares(x, config=config, device="cycle"), wanted, strict=True):
+            np.testing.assert_array_equal(found, value)
