@@ -15,7 +15,7 @@ The guide is `docs/guide/kernels.md`; `Chip` has the operations.
 from tilewright.kernel.chip import Chip
 from tilewright.kernel.constants import Addend, Params, Table, Weights, WindowWeights
 from tilewright.kernel.errors import KernelError
-from tilewright.kernel.kernel import Built, Choices, Kernel, ahead, chunks, kernel
+from tilewright.kernel.kernels import Built, Choices, Kernel, ahead, chunks, kernel
 from tilewright.kernel.network import LayerFacts
 from tilewright.kernel.norms import Norm
 from tilewright.kernel.places import Part, Tensor, Tile

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tilewright.errors import UsageError
-from tilewright.kernel.kernel import Kernel
+from tilewright.kernel.kernels import Kernel
 
 
 def load_kernels(path: str | Path) -> tuple[Kernel, ...]:

@@ -22,7 +22,6 @@ from tilewright.compiler.npu.layers.elementwise import ElementLayer
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
 from tilewright.compiler.npu.layers.tiling import OutputPart
-from tilewright.compiler.npu.views import View
 from tilewright.isa.instructions import Rounding
 from tilewright.kernel.chip import Chip
 from tilewright.kernel.constants import Addend
@@ -41,7 +40,8 @@ class LayerFacts:
     Attributes:
         name, op: node of the model and its quantised op, several joined by " + " where they are fused.
         kind: "conv" (also matrix products), "depthwise", "max_pool", "copy", "add" or "mul".
-        shapes: shapes of the kernel's inputs, [N, C, H, W] or [rows, channels]; a fused Add's operand is the last one.
+        shapes: shapes of the kernel's inputs, [N, C, H, W]; a fused Add's operand is the last one. Where all tensors
+            are planes of one row, and there is no window, they are [rows, channels].
         output: shape of the result.
         weights: int8 [outputs, inputs], [outputs, inputs, rows, columns] or, depthwise, [channels, rows, columns]; None
             where there are none.
@@ -93,9 +93,10 @@ class LayerFacts:
         add = None
         if post.add is not None:
             add = {**post.add.constants, "low": post.add.low, "high": post.add.high}
+        shapes, output = shapes_of(layer)
         return LayerFacts(
-            layer.name, layer.op, shapes=[shape_of(view) for view in layer.reads], output=shape_of(layer.output),
-            post=own, table=table, add=add, za=post.za, zb=post.zb, **found,
+            layer.name, layer.op, shapes=shapes, output=output, post=own, table=table, add=add, za=post.za,
+            zb=post.zb, **found,
         )  # fmt: skip
 
 
@@ -126,11 +127,16 @@ def _of_kind(layer: Layer) -> dict[str, Any] | None:
     return None
 
 
-def shape_of(view: View) -> tuple[int, ...]:
-    """Returns the shape of a tensor of a network as kernels have it: planes of one row are matrices."""
-    if view.n == 1 and view.h == 1:
-        return view.w, view.c
-    return view.n, view.c, view.h, view.w
+def shapes_of(layer: Layer) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+    """Returns the shapes of the tensors that a layer reads and of its result, as kernels have them.
+
+    They are matrices where all of them are planes of one row, and no window moves along it.
+    """
+    views, found = [*layer.reads, layer.output], _of_kind(layer) or {}
+    moves = (found.get("size", (1, 1)), found.get("stride", (1, 1)), found.get("pad", (0, 0)))
+    matrices = moves == ((1, 1), (1, 1), (0, 0)) and all(view.n == 1 and view.h == 1 for view in views)
+    shapes: list[tuple[int, ...]] = [(v.w, v.c) if matrices else (v.n, v.c, v.h, v.w) for v in views]
+    return shapes[:-1], shapes[-1]
 
 
 class KernelTiling(NamedTuple):
@@ -222,17 +228,15 @@ class KernelLayer(Layer):
 
     def _run(self, context: Context) -> int:
         """Runs the kernel on a context; returns the most rows of ACT that its tiles take at once."""
-        assert self.function is not None
+        assert self.function is not None and self.before is not None
         fill = self.input_border()[1]
+        shapes, wanted = shapes_of(self.before)
         inputs = [
-            Tensor(
-                f"input {number}", shape_of(view), view, line=None, written=True, border=fill if not number else None
-            )
-            for number, view in enumerate(self.reads)
+            Tensor(f"input {number}", shape, view, line=None, written=True, border=None if number else fill)
+            for number, (shape, view) in enumerate(zip(shapes, self.reads, strict=True))
         ]
 
         def make(name: str, shape: Sequence[int], line: Line) -> Tensor:
-            wanted = shape_of(self.output)
             if tuple(shape) != wanted:
                 raise KernelError(
                     f"in {self.name!r} the kernel makes the tensor {list(wanted)} and no other, not {list(shape)}"
