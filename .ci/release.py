@@ -29,8 +29,8 @@ def main() -> None:
     """Writes the release to the folder named on the command line."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: {sys.argv[0]} FOLDER")
-    files = build()
-    again = build()
+    commit = output("git", "rev-parse", "HEAD").strip()
+    files, again = build(commit), build(commit)
     if different := [name for name in files if files[name] != again.get(name)]:
         sys.exit(f"not reproducible: {', '.join(different)}")
     folder = Path(sys.argv[1])
@@ -43,13 +43,13 @@ def main() -> None:
         print(f"{folder / name}: {len(data)} bytes, SHA-256 {hashlib.sha256(data).hexdigest()[:16]}")
 
 
-def build() -> dict[str, bytes]:
-    """The files of the release, by name."""
-    epoch = output("git", "log", "-1", "--format=%ct").strip()
+def build(commit: str) -> dict[str, bytes]:
+    """The files of the release of a commit, by name."""
+    epoch = output("git", "log", "-1", "--format=%ct", commit).strip()
     with tempfile.TemporaryDirectory() as temporary:
         source, made = Path(temporary, "source"), Path(temporary, "made")
         source.mkdir()
-        archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             tar.extraction_filter = getattr(tarfile, "data_filter", None)  # older Pythons have none
             tar.extractall(source)
