@@ -26,6 +26,7 @@ from onnx import helper, numpy_helper
 
 from tilewright.compiler.limits import MAX_KERNEL, MAX_NPU_PAD, MAX_NPU_STEP
 from tilewright.quantize.layers import Network, attributes_of
+from tilewright.quantize.volumes import numbers
 
 _MOST_ZEROS = 2
 """The rows of a plane over those of a kernel, at most: so many products more there are."""
@@ -82,8 +83,8 @@ def _folded(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> l
         return None
     weights, (batch, channels, length) = found
     attributes = attributes_of(node)
-    dilation, stride = (int(np.ravel(attributes.get(name, 1))[0]) for name in ("dilations", "strides"))
-    pads = [int(n) for n in np.ravel(attributes.get("pads", [0, 0]))]
+    dilation, stride = (numbers(attributes, name, [1])[0] for name in ("dilations", "strides"))
+    pads = numbers(attributes, "pads", [0, 0])
     reaches = dilation > MAX_NPU_STEP or (dilation > 1 and max(pads) > MAX_NPU_PAD)
     if not reaches or stride != 1 or attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         return None
@@ -97,7 +98,7 @@ def _folded(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> l
     x = moves.reshape(x, "plane", [batch, channels, rows, dilation])
     made = (rows - taps + 1) * dilation
     held = moves.constant("taps", weights[..., None])
-    group = int(np.ravel(attributes.get("group", 1))[0])
+    group = attributes.get("group", 1)
     conv = helper.make_node("Conv", [x, held, *node.input[2:]], [f"{moves.name}_plane_of"], node.name, group=group)
     moves.made.append(conv)
     y = moves.reshape(conv.output[0], "line", [batch, outputs, made])
@@ -115,9 +116,9 @@ def _flattened(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -
         return None
     weights, (batch, channels, height, width) = found
     attributes = attributes_of(node)
-    (top, left, bottom, right) = (int(n) for n in np.ravel(attributes.get("pads", [0] * 4)))
-    stride, along = (int(n) for n in np.ravel(attributes.get("strides", [1, 1])))
-    plain = np.ravel(attributes.get("dilations", [1, 1])).tolist() == [1, 1] and attributes.get("group", 1) == 1
+    top, left, bottom, right = numbers(attributes, "pads", [0] * 4)
+    stride, along = numbers(attributes, "strides", [1, 1])
+    plain = numbers(attributes, "dilations", [1, 1]) == [1, 1] and attributes.get("group", 1) == 1
     outputs, _, taps, _ = weights.shape
     results = (height + top + bottom - taps) // stride + 1
     auto = attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")

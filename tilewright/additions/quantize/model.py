@@ -179,8 +179,8 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     written = write(recipe) if o.form == "qdq" else write_qoperator(recipe)
     whole.unmark(written)
     batches = write_batch(written, samples)
-    notes = (halves.note(kind) if kind != "float32" else "", steps, sentence(batches, shapes) if batches else "")
-    notes = tuple(filter(None, notes))
+    said = (halves.note(kind) if kind != "float32" else "", steps, sentence(batches, shapes) if batches else "")
+    notes = tuple(filter(None, said))
     verified = verify.verify(written, held[0], o.progress) if o.check else None
     noise = sqnr.measure(recipe, written, held, o.progress) if o.check else None
     comparison = None

@@ -139,8 +139,9 @@ def _given(network: Network, node: onnx.NodeProto) -> _Given | None:
         return None
     if w is None or r is None or w.dtype != np.float32 or w.ndim != 3 or not w.shape[2] or all(map(hands_on, w)):
         return None
-    functions = attributes.get("activations") or _DEFAULTS[node.op_type] * len(w)
-    if [x.lower() for x in functions] != [x.lower() for x in _DEFAULTS[node.op_type] * len(w)]:
+    usual = _DEFAULTS[node.op_type] * len(w)
+    functions = attributes.get("activations") or usual
+    if not isinstance(functions, list) or [x.lower() for x in functions] != [x.lower() for x in usual]:
         return None
     shape = network.shape(node.input[0])
     given = [*node.input, *[""] * 8][:8]

@@ -156,9 +156,9 @@ class IntegerSteps(FloatSteps):
         name = self.node.input[6] if len(self.node.input) > 6 else ""
         known = self.network.constant(name) if name else None
         if known is not None:
-            n = self.coarse.integers(known[0])
-            rest = known[0] - self.coarse.floats(n)
-            return [self._constant("first_n", n), self._constant("first_m", self.fine.integers(rest))]
+            integers = self.coarse.integers(known[0])
+            left = self.fine.integers(known[0] - self.coarse.floats(integers))
+            return [self._constant("first_n", integers), self._constant("first_m", left)]
         if not name:
             return [self._first("n", 6), self._first("m", 6)]
         given = self._squeezed(name)
@@ -184,7 +184,7 @@ class IntegerSteps(FloatSteps):
 
     def _number(self, name: str, value: float) -> str:
         """A constant of functions in the body."""
-        return self._held_value(f"{name}_{len(self._held)}", np.float32(value))
+        return self._held_value(f"{name}_{len(self._held)}", np.asarray(value, np.float32))
 
     def _as(self, name: str, given: str, parameters: Parameters) -> str:
         """A float value after rounding."""

@@ -106,7 +106,7 @@ class FloatSteps:
         inside: values that are handed out for every step, by `value_name`.
     """
 
-    dtype = np.dtype(np.float32)
+    dtype: np.dtype = np.dtype(np.float32)
 
     def __init__(self, network: Network, layer: Layer) -> None:
         self.network, self.layer, self.node = network, layer, layer.nodes[-1]

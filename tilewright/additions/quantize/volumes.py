@@ -8,6 +8,8 @@ For each of the D' results along the depth the K planes that it reads are gather
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
@@ -26,6 +28,12 @@ def flatten(model: onnx.ModelProto) -> bool:
     return True
 
 
+def numbers(attributes: Mapping[str, object], name: str, default: list[int]) -> list[int]:
+    """The integers of an attribute."""
+    found = attributes.get(name, default)
+    return [int(n) for n in found] if isinstance(found, list) else default
+
+
 def _flat(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     """The nodes in place of a convolution; None where it stays."""
     weights = network.constant(node.input[1]) if node.op_type == "Conv" and node.domain == "" else None
@@ -34,8 +42,8 @@ def _flat(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> lis
     auto = attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
     if weights is None or weights.dtype != np.float32 or shape is None or min(shape) < 1 or auto:
         return None
-    pads = np.ravel(attributes.get("pads", [0] * 6)).astype(int).tolist()
-    strides, dilations = (np.ravel(attributes.get(k, [1] * 3)).astype(int).tolist() for k in ("strides", "dilations"))
+    pads = numbers(attributes, "pads", [0] * 6)
+    strides, dilations = (numbers(attributes, name, [1] * 3) for name in ("strides", "dilations"))
     batch, channels, _, height, width = shape
     outputs, per_group, *kernel = weights.shape
     size = lambda axis: (
