@@ -99,15 +99,16 @@ class IntegerSteps(FloatSteps):
         self.inside = ["h"]
         self.handed_out: list[str] = []
         self._rounded: dict[str, Parameters] = {}  # of values in the body
-        bound = self._cell_bound() if self.kind == "LSTM" else 0.0
+        bound = self._bound("c") if self.kind == "LSTM" else 0.0
         if bound > MOST_OF_CELL:
             scale = np.float32(bound / 127)
             self.coarse = Parameters(scale, _middle(self.dtype), self.dtype)
             self.fine = Parameters(np.float32(scale / 254), _middle(self.dtype), self.dtype)
             self.states = "hnm"
 
-    def _cell_bound(self) -> float:
-        own, limits = self._of("c"), np.iinfo(self.dtype)
+    def _bound(self, name: str) -> float:
+        """The largest magnitude of a value in the body."""
+        own, limits = self._of(name), np.iinfo(self.dtype)
         ends = (float(own.scale) * (end - own.zero_point) for end in (int(limits.min), int(limits.max)))
         return max(map(abs, ends))
 
@@ -133,8 +134,9 @@ class IntegerSteps(FloatSteps):
         far = self._op("Sub", coarse, self._op("Clip", coarse, *limits))
         left = self._as("left", self._op("Add", state["n"], self._as("far", far, self.coarse)), self.coarse)
         kept = self._value("kept", self._op("Mul", keep, state["m"]), Range(-half, half))
-        part = self._total("part", lost, new, Range(-reach - 1, reach + 1))
-        total = self._total("total", part, kept, Range(-reach - 1 - half, reach + 1 + half))
+        added = self._bound("new") + half
+        part = self._total("part", new, kept, Range(-added, added))
+        total = self._total("total", part, lost, Range(-reach - added, reach + added))
 
         def whole() -> str:
             """The coarse steps that the sum has."""
