@@ -272,7 +272,7 @@ class Certificate:
         config: fingerprint of the configuration.
         program: content hash of the program.
         checker: digest of the sources of the checker, 64 hex digits.
-        trusted_until: last pass of the front end that is not covered.
+        trusted: passes of the front end that are not covered, with commas between them.
         states: inputs of the model that are states, as `compile_program` took them; "" for none.
         proofs: by the name of the entry point; "" in a program without.
     """
@@ -281,6 +281,6 @@ class Certificate:
     config: str
     program: str
     checker: str
-    trusted_until: str
+    trusted: str
     states: dict[str, str] | str
     proofs: dict[str, Proof]

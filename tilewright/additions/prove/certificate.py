@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from tilewright.api.source import ModelSource
 from tilewright.common import store
 from tilewright.errors import UsageError
@@ -19,7 +21,9 @@ from tilewright.prove import plain_text
 from tilewright.prove.checker.compare import Verdict
 from tilewright.prove.checker.graph import QuantisedGraph, Step, Value
 from tilewright.prove.entries import prove_all
-from tilewright.prove.imported import LAST_TRUSTED, plain_graph, trusted_graph
+from tilewright.prove.imported import TRUSTED, plain_graph, trusted_graph
+
+_TRUSTED = ",".join(each.name for each in TRUSTED)
 
 
 def certificate(
@@ -41,7 +45,7 @@ def certificate(
     }  # fmt: skip
     states = source.states if isinstance(source.states, str) else dict(source.states or {}) or ""
     digests = _digest(source.model), program.config.fingerprint, program.content_hash(), checker_digest()
-    return Certificate(*digests, LAST_TRUSTED, states, proofs)
+    return Certificate(*digests, _TRUSTED, states, proofs)
 
 
 def checker_digest() -> str:
@@ -63,7 +67,7 @@ def recheck(model: Path, program: Program, seed: int | None = None) -> dict[str,
                          "--program")  # fmt: skip
     expected = {
         "model": _digest(model), "config": program.config.fingerprint, "program": program.content_hash(),
-        "trusted_until": LAST_TRUSTED,
+        "trusted": _TRUSTED,
     }  # fmt: skip
     called = {"model": f"another model than {model}", "config": "another configuration", "program": "another program"}
     for name, value in expected.items():
@@ -100,29 +104,36 @@ def _graph(model: Path, states: dict[str, str] | str | None, program: Program, p
     shapes |= {state.name: tuple(state.begin.shape) for state in program.states} if states else {}
     graph = plain_graph(trusted_graph(ModelSource(model, shapes, states=states)))
     steps, values = _read_work(proof.work, program.name)
-    known = values | dict(graph.values)
+    known = dict(graph.values) | values
     for step in (step for nodes in steps.values() for step in nodes):
         missing = [name for name in (*step.inputs, *step.outputs) if name and name not in known]
         if missing:
             raise ProgramError(f"the certificate of {program.name} is damaged: {step.name} has {missing[0]!r}, which "
                                "neither it nor the model has")  # fmt: skip
-    return replace(graph, values=known, work=steps)
+    return replace(graph, work=steps, work_values=known)
 
 
 def _work(graph: QuantisedGraph) -> str:
-    """The nodes of the CPU steps as text, with the tensors of them that the graph does not have."""
-    own = {name for step in graph.steps for name in (*step.inputs, *step.outputs)} | {*graph.inputs, *graph.outputs}
+    """The nodes of the CPU steps as text, with the tensors of them that the graph does not have, or has otherwise."""
     steps = [
         (number, [(s.op, s.name, s.inputs, s.outputs, dict(s.attributes)) for s in nodes])
         for number, nodes in graph.work.items()
     ]
-    used = {name for nodes in graph.work.values() for s in nodes for name in (*s.inputs, *s.outputs)} - own - {""}
-    values = [(n, *_parts(graph.values[n])) for n in sorted(used)]
+    used = {name for nodes in graph.work.values() for s in nodes for name in (*s.inputs, *s.outputs)} - {""}
+    new = [n for n in sorted(used) if not _same(graph.values.get(n), graph.work_values[n])]
+    values = [(n, *_parts(graph.work_values[n])) for n in new]
     return plain_text.write((steps, values))
 
 
 def _parts(value: Value) -> tuple[object, ...]:
     return value.shape, value.dtype.name, value.data, value.scale, value.zero_point, value.axis
+
+
+def _same(a: Value | None, b: Value) -> bool:
+    return a is not None and all(
+        x is y or (x is not None and y is not None and np.array_equal(np.asarray(x), np.asarray(y)))
+        for x, y in zip(_parts(a), _parts(b), strict=True)
+    )
 
 
 def _read_work(text: str, where: str) -> tuple[dict[int, tuple[Step, ...]], dict[str, Value]]:

@@ -20,7 +20,7 @@ from tilewright.prove import certificate, witness
 from tilewright.prove.checker.compare import Verdict
 from tilewright.prove.checker.graph import QuantisedGraph
 from tilewright.prove.entries import joined, prove_all
-from tilewright.prove.imported import LAST_TRUSTED
+from tilewright.prove.imported import TRUSTED
 from tilewright.store.files import check_readable
 
 
@@ -138,7 +138,7 @@ def _summary(program: Program, verdict: Verdict, found: witness.Witness | None, 
         "config": program.config.name,
         **asdict(verdict),
         "witness": None if found is None else asdict(found) | {"text": str(found)},
-        "trusted_until": LAST_TRUSTED,
+        "trusted_passes": [each.name for each in TRUSTED],
         "content": program.content_hash(),
         "seconds": seconds,
     }

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from tilewright.api.source import ModelSource
 from tilewright.compiler.options import CompileOptions
-from tilewright.compiler.passes import FRONTEND, run_passes
+from tilewright.compiler.passes import run_passes
 from tilewright.compiler.stages.order import NodeStep, order_steps
 from tilewright.compiler.stages.partition import partition
 from tilewright.isa.config import NpuConfig
 from tilewright.prove.checker.graph import QuantisedGraph
-from tilewright.prove.imported import TRUSTED, plain_graph, plain_step, plain_values, trusted_graph
+from tilewright.prove.imported import plain_graph, plain_step, plain_values, trusted_graph
 
 
 def quantised_graphs(
@@ -40,13 +40,12 @@ def quantised_graph(source: ModelSource, config: NpuConfig, options: CompileOpti
     Raises:
         CompileError: the model cannot be compiled.
     """
-    graph = trusted_graph(source)
-    found = plain_graph(graph)
-    run_passes(graph, FRONTEND[len(TRUSTED) :])
+    found, graph = plain_graph(trusted_graph(source)), source.graph()
+    run_passes(graph)
     parts = partition(graph, config, options)
     work = {
         number: tuple(plain_step(node) for node in step.tasks)
         for number, step in enumerate(order_steps(graph, parts, options))
         if isinstance(step, NodeStep)
     }
-    return replace(found, values=plain_values(graph) | dict(found.values), work=work)
+    return replace(found, work=work, work_values=plain_values(graph))

@@ -75,7 +75,7 @@ def test_a_certificate_of_something_else_is_refused(proved: Path, tmp_path: Path
     path = rewritten(proved, tmp_path, program.certificate, constants=constants)
     refused(path, DIGITS, "another program")
     assert "the certificate is of another program" in call("info", path).output
-    older = replace(program.certificate, trusted_until="annotate")
+    older = replace(program.certificate, trusted="annotate")
     refused(rewritten(proved, tmp_path, older), DIGITS, "another front end")
     refused(DIGITS, DIGITS, "is no compiled program")
     refused(proved, tmp_path / "none.onnx", "no such file")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -112,7 +112,7 @@ def prove(graph: QuantisedGraph, program: Program, seed: int, entry: str = "") -
 
 def _inputs(names: Names, graph: QuantisedGraph) -> _Cells:
     """Cells of a graph's inputs and constants."""
-    cells = _Cells(names, graph)
+    cells = _Cells(names, graph.values)
     cells.update((name, names.random(graph.values[name].shape, "input", name)) for name in graph.inputs)
     return cells
 
@@ -120,12 +120,12 @@ def _inputs(names: Names, graph: QuantisedGraph) -> _Cells:
 class _Cells(dict[str, Array]):
     """Cells by name; those of constants are made when they are asked for, and not kept."""
 
-    def __init__(self, names: Names, graph: QuantisedGraph) -> None:
+    def __init__(self, names: Names, values: Mapping[str, Value]) -> None:
         super().__init__()
-        self.names, self.graph = names, graph
+        self.names, self.values_of = names, values
 
     def __missing__(self, name: str) -> Array:
-        value = self.graph.values[name]
+        value = self.values_of[name]
         if value.data is None:
             raise Finding(f"{name!r} is read before it is made")
         return _constant(self.names, value)
@@ -146,7 +146,7 @@ def _graph_outputs(names: Names, graph: QuantisedGraph, each: Callable[[Step, st
     """Cells of a graph's outputs; `each` is called with every result."""
     cells: dict[str, Array] = _inputs(names, graph)
     ranges: Ranges = {}
-    on_cpu = {name for nodes in graph.work.values() for node in nodes for name in node.outputs}
+    on_cpu = {(node.op, node.name) for nodes in graph.work.values() for node in nodes}
     readers = Counter(name for step in graph.steps for name in step.inputs)
     for step in graph.steps:
         results = evaluate(names, step, graph.values, cells, ranges, on_cpu)
@@ -209,14 +209,15 @@ class _ProgramSide:
         nodes = self.graph.work.get(number, ())
         if step.ops != [f"{node.op} {node.name or node.outputs[0]}" for node in nodes]:
             raise Finding(f"CPU step {number} has other nodes than the compiler's: {', '.join(step.ops)[:200]}")
-        cells: dict[str, Array] = _Cells(self.names, self.graph)
+        values = self.graph.work_values
+        cells: dict[str, Array] = _Cells(self.names, values)
         ranges: Ranges = {}  # not those of the graph's tensors, which are the program's only if it is right
         made = {name for node in nodes for name in node.outputs if name}
         for name in {name for node in nodes for name in node.inputs if name} - made:
-            if self.graph.values[name].data is None:
-                cells[name] = self.read(name, self.graph.values[name].shape)
+            if values[name].data is None:
+                cells[name] = self.read(name, values[name].shape)
         for node in nodes:
-            results = evaluate(self.names, node, self.graph.values, cells, ranges, node.outputs)
+            results = evaluate(self.names, node, values, cells, ranges, [(node.op, node.name)])
             if self.log is not None:
                 self.log += [found[..., VALUE] for found in results]
             cells.update(zip((n for n in node.outputs if n), results, strict=True))

@@ -56,6 +56,7 @@ class QuantisedGraph:
     Attributes:
         values: tensors by name.
         work: nodes of the CPU steps of the program, by number of the step: conversions between layouts among them.
+        work_values: the tensors of these, by name: what the compiler knows of them.
         inputs, outputs: states among them.
         states: the input and the output of each, and what the first run begins with, by its name in the program.
     """
@@ -65,4 +66,5 @@ class QuantisedGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     work: Mapping[int, tuple[Step, ...]] = field(default_factory=dict)
+    work_values: Mapping[str, Value] = field(default_factory=dict)
     states: Mapping[str, tuple[str, str, np.ndarray]] = field(default_factory=dict)

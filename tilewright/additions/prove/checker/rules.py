@@ -117,31 +117,33 @@ class Node:
 
 def evaluate(
     names: Names, step: Step, values: Mapping[str, Value], cells: Mapping[str, Array], ranges: Ranges,
-    on_cpu: Container[str],
+    on_cpu: Container[tuple[str, str]],
 ) -> list[Array]:  # fmt: skip
     """Cells of every result of a node. Operators without a rule of their own are unknown functions of their operands.
 
     Args:
         ranges: of the tensors in `cells`; those of the results are added.
-        on_cpu: results of the CPU steps, where Softmax, norms and what has no rule are unknown functions.
+        on_cpu: operator and name of the nodes of CPU steps, where Softmax, norms and what has no rule are unknown
+            functions.
 
     Raises:
         NoRule: a quantised operator without a rule.
     """
     node = Node(names, step, values, cells, ranges)
-    if step.op in RULES and (step.op not in ROWS or step.outputs[0] not in on_cpu):
+    if step.op in RULES and (step.op not in ROWS or (step.op, step.name) not in on_cpu):
         found = RULES[step.op](node)
         return found if isinstance(found, list) else [found]
-    if "reason" in step.attributes and step.outputs[0] not in on_cpu:
+    if "reason" in step.attributes and (step.op, step.name) not in on_cpu:
         raise NoRule(f"no rule for {step.op} ({step.name})")
     return unknown(node)
 
 
 def unknown(node: Node) -> list[Array]:
-    """Results of an unknown function."""
+    """Results of an unknown function. A clamp is known, and is applied to what it gives without."""
     step, names = node.step, node.names
     names.count(f"opaque {step.op}")
-    key = (step.op, *sorted((k, _plain(v)) for k, v in step.attributes.items() if k != "reason"))
+    apart = ("reason", "out_min", "out_max")
+    key = (step.op, *sorted((k, _plain(v)) for k, v in step.attributes.items() if k not in apart))
     described = [None if t is None else (t.shape, str(t.dtype), _quant(t)) for t in node.types]
     sizes = {node.result.shape}
     if step.op in _ELEMENTWISE and sizes == {node.type().shape}:
@@ -150,7 +152,8 @@ def unknown(node: Node) -> list[Array]:
         return [names.cells(names.mix(digest, node.cells()[..., VALUE]))]
     if len(step.outputs) > 1:
         raise NoRule(f"no rule for {step.op} ({step.name}) with {len(step.outputs)} results")
-    return [names.opaque((*key, described), [c for c in node.operands if c is not None], node.result.shape)]
+    found = names.opaque((*key, described), [c for c in node.operands if c is not None], node.result.shape)
+    return [names.clamp(found, *node.limits()) if "out_min" in step.attributes else found]
 
 
 _ELEMENTWISE = ("QuantizeLinear", "DequantizeLinear", "Cast")
