@@ -240,7 +240,7 @@ class Layer:
 
 @dataclass
 class Proof:
-    """What was proved of a program, or of one of its entry points, for all inputs.
+    """A proof of a program, or of one of its entry points, for all inputs.
 
     Attributes:
         elements: elements of the outputs, each of which is the quantised graph's.
@@ -265,7 +265,7 @@ class Proof:
 
 @dataclass
 class Certificate:
-    """What was proved of a program when it was compiled: a claim, which `tilewright prove PROGRAM MODEL` checks.
+    """The claim of a compiled program that it was proved, which `tilewright prove PROGRAM MODEL` checks.
 
     Attributes:
         model: SHA-256 of the model's file, 64 hex digits.

@@ -104,7 +104,7 @@ def compile_program(
     fixed = dict(shapes) if shapes else None
     log = o.log()
     name = None
-    if o.cache and not o.print_after and not o.kernels:
+    if o.cache and not o.print_after and not o.kernels and o.schedule is None:
         by_log = log.digest() if log is not None else "", _compared_by(o.goal)
         name = program_cache.key(model, machine.to_dict(), fixed, *o.key(), *by_log)
     program = program_cache.find(name) if name is not None else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 
 from tilewright.errors import UsageError
 from tilewright.kernel.kernels import Kernel
@@ -19,13 +19,13 @@ def load_kernels(path: str | Path) -> tuple[Kernel, ...]:
     file = Path(path)
     if not file.is_file():
         raise UsageError(f"no such file of kernels: {file}")
-    spec = importlib.util.spec_from_file_location(f"kernels_of_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{file} must be a Python file, NAME.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    # Not by the import system, which would keep bytecode beside the file and find it again for an edited one of equal
+    # size and time.
+    module = ModuleType(f"kernels_of_{file.stem}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
     except Exception as error:
         raise UsageError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
     found = [value for value in vars(module).values() if isinstance(value, Kernel) and value.takes_layers]

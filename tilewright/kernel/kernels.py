@@ -317,7 +317,7 @@ def chunks(total: int, size: int) -> Iterator[range]:
 
 
 def ahead(steps: Iterable[T]) -> Iterator[T]:
-    """Yields what a generator makes, each after the next one is made.
+    """Makes each value of a generator one ahead: it is given out after the next one is made.
 
     Engines work in order. Where a step ends with VECTOR and is followed by a product of its result, the array would
     wait; made a step ahead, it works on the next one meanwhile.

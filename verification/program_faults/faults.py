@@ -50,7 +50,7 @@ def _constant(random: Random, program: Program) -> tuple[str, Program] | None:
 
 
 def _changed(random: Random, program: Program, ops: list[Op], at: int, kind: str) -> tuple[str, Op] | None:
-    """What is done to an instruction, and the instruction then."""
+    """A change of an instruction, and the instruction then."""
     chosen = ops[at]
     if kind == "bit":
         bit = random.randrange(128)

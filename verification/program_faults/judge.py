@@ -1,4 +1,4 @@
-"""What the prover says of a program with a fault, and an input that shows the fault on the functional simulator."""
+"""Faults by what the prover says of them, and inputs that show them on the functional simulator."""
 
 from __future__ import annotations
 

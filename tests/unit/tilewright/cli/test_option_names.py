@@ -26,6 +26,7 @@ COMPILING = ("bench", "compare", "compile", "explain", "info", "run", "sweep", "
 #: command of a group. A module that is not here fails the test until it is.
 SHOWN_BY = {
     "tilewright/additions/generate/command.py": ("generate",),
+    "tilewright/additions/prove/certificate.py": ("prove", "compile"),
     "tilewright/additions/prove/command.py": ("prove",),
     "tilewright/additions/generate/language_model.py": ("generate",),
     "compiler/importer/onnx/inputs.py": (*COMPILING, "quantize"),
@@ -55,10 +56,10 @@ SHOWN_BY = {
     "tilewright/additions/quantize/model.py": ("quantize",),
     "tilewright/additions/quantize/batch.py": ("quantize",),
     "tilewright/additions/quantize/image_samples.py": ("quantize",),
-    "tilewright/additions/quantize/layers.py": ("quantize",),
     "tilewright/additions/quantize/metric.py": ("quantize",),
     "tilewright/additions/quantize/model_inputs.py": ("quantize",),
     "tilewright/additions/quantize/prepare.py": ("quantize",),
+    "tilewright/additions/quantize/recurrent.py": ("quantize",),
     "tilewright/additions/quantize/samples.py": ("quantize",),
     "tilewright/runtime/checks.py": ("compile",),  # which made the program
     "tilewright/sweep/networks.py": ("sweep",),

@@ -23,10 +23,11 @@ def words_of(elements: Array) -> Array:
 
 
 class Facts:
-    """What is known of elements: the first row that was kept of each."""
+    """Rows of facts about elements: of each the first that was kept."""
 
     def __init__(self, *shape: int, kind: type = np.int64) -> None:
-        self.words, self.rows = np.zeros(0, np.uint64), np.zeros((0, *shape), kind)
+        self.words: Array = np.zeros(0, np.uint64)
+        self.rows: Array = np.zeros((0, *shape), kind)
 
     def keep(self, elements: Array, rows: Array) -> None:
         """Keeps rows [m, ...] of elements [m, FIELDS]."""

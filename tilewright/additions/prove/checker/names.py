@@ -62,7 +62,7 @@ class Names(Sums):
 
     def _wide(self, cells: Array) -> Array:
         """Marks functions of two bytes."""
-        return np.array([len(t) > 256 for t in self._tables])[cells[..., TABLE]]
+        return np.asarray(np.array([len(t) > 256 for t in self._tables])[cells[..., TABLE]])
 
     def _folded(self, cells: Array, wide: Array) -> tuple[Array, Array]:
         """Roots and tables of cells; those that are marked are values of their own."""
@@ -330,8 +330,8 @@ class Names(Sums):
         sets = np.concatenate([roots, inner[..., None].astype(np.uint32)], axis=2)
         for width in set(left.tolist()) - {0, 1}:
             at = np.flatnonzero(left == width)
-            known = self._maxima.setdefault(width, Facts(width, FIELDS + 1, kind=np.uint32))
-            known.keep(total[at], sets[at[:, None], order[at, :width]])
+            facts = self._maxima.setdefault(width, Facts(width, FIELDS + 1, kind=np.uint32))
+            facts.keep(total[at], sets[at[:, None], order[at, :width]])
         return found
 
     def _join(self, tables: Array, again: Array, i: int) -> None:
