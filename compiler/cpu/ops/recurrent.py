@@ -318,7 +318,7 @@ def _projected(ctx: Context, direction: int, x: Value, w: Value, kind: str) -> V
     transposed = ctx.lazy((size, columns), w.dtype, turned)
     rows = Value((steps * batch, size), x.dtype, ctx.buffer(x))
     full = (steps * batch, columns)
-    if const_w is not None and hands_on(const_w[direction]):
+    if const_w is not None and x.dtype == kind and hands_on(const_w[direction]):
         product = rows
     elif x.dtype == "f32" and size and full[0]:
         product = matmul_value(ctx, rows, transposed, full, None if const_w is None else const_w[direction].T)
