@@ -63,8 +63,7 @@ def recheck(model: Path, program: Program, seed: int | None = None) -> dict[str,
     """
     found = program.certificate
     if found is None:
-        raise UsageError(f"{program.name} has no certificate: compile it with --prove, or give `prove` the model and "
-                         "--program")  # fmt: skip
+        raise UsageError(f"{program.name} has no certificate: compile it with --prove, or `prove` its model with it")
     expected = {
         "model": _digest(model), "config": program.config.fingerprint, "program": program.content_hash(),
         "trusted": _TRUSTED,
