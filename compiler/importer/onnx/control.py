@@ -11,6 +11,8 @@ from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 
 MAX_UNROLLED = 20_000
 """Most nodes that a Loop or Scan may unroll to."""
+MAX_UNROLLED_INTEGERS = 40_000
+"""Most nodes that one of quantised values may unroll to: 256 steps of a recurrent layer."""
 STAGED_UNROLLED = 200
 """Most nodes that a Loop or Scan in floats may unroll to where the host can run the loop instead."""
 STAGED_BRANCHES = 16
@@ -177,7 +179,7 @@ def _steps(
 
 def _check_size(builder: OnnxBuilder, node: OnnxNode, body: onnx.GraphProto, steps: int) -> None:
     integers = any(x.op_type == "QuantizeLinear" for x in body.node)  # the NPU's, if they are written out
-    limit = STAGED_UNROLLED if builder.staged and not integers else MAX_UNROLLED
+    limit = MAX_UNROLLED_INTEGERS if integers else STAGED_UNROLLED if builder.staged else MAX_UNROLLED
     if steps * max(len(body.node), 1) > limit:
         raise StagingError(f"{node.label}: unrolls to more than {limit} nodes; shorter loops are accepted")
 

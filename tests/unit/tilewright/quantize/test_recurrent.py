@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.common.onnx_models import run
+from tilewright.compiler.importer.onnx.control import MAX_UNROLLED_INTEGERS
 from tilewright.quantize import quantize, ranges, recurrent_integers, recurrent_ops
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.judging import Judge
@@ -140,6 +141,8 @@ def test_large_cells_have_two_bytes(states: bool, batch: int, activation: str) -
     written = write(recipe)
     (scan,) = (node for node in written.graph.node if node.op_type == "Scan")
     assert len(scan.input) == 3 + 4
+    (body,) = (x.g for x in scan.attribute if x.name == "body")
+    assert len(body.node) * recurrent_ops.MAX_STEPS <= MAX_UNROLLED_INTEGERS
     verified = verify_here(written, samples[0])
     assert verified.report.ok and verified.npu_macs == verified.macs
     with pytest.MonkeyPatch.context() as patch:
