@@ -27,7 +27,7 @@ from tilewright.sweep.runner import Sweep
               help="Folder of the results; what it has is not computed again.")  # fmt: skip
 @click.option("--write", default=DATA, show_default=True, type=click.Path(path_type=Path), help="File of the truth.")
 def main(output: Path, write: Path) -> None:
-    """Compile every point of the space, which takes a quarter of an hour of CPU time."""
+    """Compile every point of the space, which takes an hour of CPU time."""
     with one_line_errors(), terminal.Working("compiling") as working, Database(output) as database:
         space, networks = read(SPACE)
         dispatcher = Dispatcher({n.digest: n.content for n in networks}, jobs(), None, output / "workers.log")

@@ -30,6 +30,11 @@ _TRIES_PER_POINT = 50
 _STALE_GENERATIONS = 10
 #: Points that a sampler's first generation is chosen from, per point of the budget.
 _SKETCHES_PER_POINT = 10
+#: Trials of the sampler that looks at them, for each: it repeats itself when it has seen most of what is good, and asks
+#: for thousands before it has found as many others.
+_TRIES_PER_SKETCH = 2
+#: Points that are estimated for each one that gets a first schedule: the bound alone misses good ones.
+_ESTIMATES_PER_SKETCH = 4
 #: Trials that samplers without generations are asked for before the first is told, as is what they begin with: few, so
 #: that more of the later ones are pruned; the same for any number of workers.
 _BATCH = 8
@@ -104,11 +109,13 @@ def _pareto(space: Space, evaluate: Evaluate, sketch: Sketch | None) -> None:
         raise SpaceError(f'[search] sampler = "gp" needs the package torch: {install_packages("torch")}')
     population = max(4, min(24, space.budget // 5))
     first = _sketched(space, sketch, 4 * population)[: space.budget // 2] if sketch is not None else []
-    _sample(space, evaluate, planned(space), population, first, space.sampler)
+    tries = _TRIES_PER_POINT * planned(space)
+    _sample(space, evaluate, planned(space), population, first, space.sampler, tries)
 
 
 def _sketched(space: Space, sketch: Sketch, count: int) -> list[Assignment]:
-    """Returns up to `count` assignments that are good by a first schedule, of those that are good by the bound."""
+    """Returns up to `count` assignments that are good by a first schedule, of more that are good by the estimate, of
+    those that are good by the bound."""
     known: list[tuple[Assignment, Row]] = []
 
     def look(assignments: list[Assignment]) -> list[Evaluation]:
@@ -120,17 +127,19 @@ def _sketched(space: Space, sketch: Sketch, count: int) -> list[Assignment]:
     if space.size <= most:
         look(space.grid)
     else:
-        _sample(space, look, most, count, [], SAMPLERS[0])  # the cheapest of samplers for so many points
-    chosen = [known[n][0] for n in best([row for _, row in known], count)]
-    known = []
-    for assignment, found in zip(chosen, sketch(chosen, "schedule")):
-        if found.objectives and not any(found.violations):
-            known.append((assignment, found.objectives))
+        tries = _TRIES_PER_SKETCH * most
+        _sample(space, look, most, count, [], SAMPLERS[0], tries)  # the cheapest of samplers for so many points
+    for rung, several in (("estimate", _ESTIMATES_PER_SKETCH), ("schedule", 1)):
+        chosen = [known[n][0] for n in best([row for _, row in known], several * count)]
+        found = zip(chosen, sketch(chosen, rung))
+        known = [(a, e.objectives) for a, e in found if e.objectives and not any(e.violations)]
     return [known[n][0] for n in best([row for _, row in known], count)]
 
 
-def _sample(space: Space, evaluate: Evaluate, budget: int, population: int, first: list[Assignment], name: str) -> None:
-    """Lets the sampler of a name choose `budget` points, after `first`."""
+def _sample(
+    space: Space, evaluate: Evaluate, budget: int, population: int, first: list[Assignment], name: str, tries: int
+) -> None:
+    """Lets the sampler of a name choose `budget` points, after `first`, in so many tries at most."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -145,7 +154,7 @@ def _sample(space: Space, evaluate: Evaluate, budget: int, population: int, firs
     for assignment in first:
         study.enqueue_trial(space.places(assignment))
     known: dict[tuple[int, ...], Evaluation] = {}
-    left, tries, stale, asked = budget, _TRIES_PER_POINT * budget, 0, 0
+    left, stale, asked = budget, 0, 0
     while left > 0 and tries > 0 and stale < _STALE_GENERATIONS:
         trials = [study.ask(places) for _ in range(min(batch, _BATCH) if asked < len(first) else batch)]
         asked += len(trials)
