@@ -124,13 +124,16 @@ def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> 
             raise Unfit(f"state {state.name!r} has no value for the first run")
 
 
-def check_windows(windows: Sequence[Window], inputs: Sequence[Sequence[TensorInfo]], arena_bytes: int) -> None:
+def check_windows(
+    windows: Sequence[Window], inputs: Sequence[Sequence[TensorInfo]], arena_bytes: int, bus_bytes: int
+) -> None:
     """Checks that windows have regions of their own, begin at whole beats within the arena, and follow an input.
 
     Args:
         windows: the windows.
         inputs: inputs of the program and of its entry points.
         arena_bytes: size of the arena.
+        bus_bytes: bytes of a beat.
 
     Raises:
         Unfit: the first contradiction.
@@ -139,7 +142,7 @@ def check_windows(windows: Sequence[Window], inputs: Sequence[Sequence[TensorInf
     for w in windows:
         if not ARENA_REGION < w.region < REGIONS or numbers.count(w.region) > 1:
             raise Unfit(f"window {w.region} is not one of the regions {ARENA_REGION + 1}..{REGIONS - 1}, each once")
-        if w.period < 1 or w.stride < 8 or w.stride % 8 or w.offset(w.period - 1) >= arena_bytes:
+        if w.period < 1 or w.stride < 1 or w.stride % bus_bytes or w.offset(w.period - 1) >= arena_bytes:
             raise Unfit(f"window {w.region} has {w.period} rows of {w.stride} bytes in an arena of {arena_bytes}")
         found = [t for some in inputs for t in some if t.name == w.tensor]
         if not found or any(t.dtype not in ("int32", "int64") or math.prod(t.shape) < 1 for t in found):

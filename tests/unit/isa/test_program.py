@@ -255,7 +255,7 @@ def test_windows() -> None:
         ({"region": 8}, "window 8 is not one of the regions 3..7"),
         ({"period": 0}, "window 3 has 0 rows of 64 bytes"),
         ({"period": 65}, "window 3 has 65 rows of 64 bytes in an arena of 4096"),
-        ({"stride": 12}, "window 3 has 16 rows of 12 bytes"),
+        ({"stride": 10}, "window 3 has 16 rows of 10 bytes"),
         ({"tensor": "in"}, "window 3 follows input 'in', which is no integer"),
         ({"tensor": "none"}, "window 3 follows input 'none'"),
     ],

@@ -100,6 +100,18 @@ def test_entry_points_share_them(model: onnx.ModelProto) -> None:
 
 
 @pytest.mark.medium
+def test_rows_of_one_beat(model: onnx.ModelProto, decode: Program) -> None:
+    """The window of a machine whose vectors have 4 bytes, as its bus has."""
+    config = PRESETS["tiny"].with_(name="tiny_rows", row_unit=1)
+    program = tw.compile_program(model, config, shapes={"input_ids": [1, 1]}, states="auto", cache=False)
+    assert program.windows == [Window(3, "position_ids", 32, 4)]
+    small, base = tw.Device("functional"), tw.Device("functional")
+    for position in range(34):
+        given = feeds(position, 3 * position % 96)
+        np.testing.assert_array_equal(small.run(program, given)["logits"], base.run(decode, given)["logits"])
+
+
+@pytest.mark.medium
 @pytest.mark.parametrize("others", [{"window": 24}, {"width": 24}, {"whole": False}])
 def test_caches_that_stay_plain(others: dict[str, Any]) -> None:
     """Rows that fill no block, heads that fill none, and attention that is not the NPU's."""
