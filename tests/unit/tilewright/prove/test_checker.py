@@ -80,7 +80,7 @@ def test_reductions_and_transposed_products_of_one_byte_are_proved() -> None:
     check_random_graphs([784, 793, 867, 956, 1042])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_more_random_graphs_are_proved() -> None:
     check_random_graphs(range(30, 330))
 
@@ -212,7 +212,7 @@ def test_faults_are_rejected() -> None:
     assert sum(n for (_, fate), n in found.items() if fate in ("shown", "order")) > 30
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("config", ["nano", "tiny", "wide"])
 def test_more_faults_are_rejected(config: str) -> None:
     found = check_faults(config, 150, 2)
