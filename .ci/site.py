@@ -3,8 +3,8 @@
 A browser shows it, with its search, from `python -m http.server -d build/site`.
 
 The Markdown pages of the repository are copied as they stand, so that their links hold, and beside them come pages
-made of the sources: all commands, from the parser of the command line, the Python API and the NPU as a component of
-Amaranth, from the docstrings.
+made of the sources: all commands, from the parser of the command line, the Python API, that of kernels and the NPU as
+a component of Amaranth, from the docstrings.
 A link or an anchor that leads nowhere is an error.
 """
 
@@ -22,6 +22,7 @@ from pathlib import Path
 import click
 
 import tilewright as tw
+from tilewright import kernel
 from tilewright.cli import cli
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,6 +42,7 @@ def main() -> None:
     reference.mkdir()
     (reference / "commands.md").write_text(commands_page())
     (reference / "api.md").write_text(api_page())
+    (reference / "kernels.md").write_text(kernels_page())
     (reference / "amaranth.md").write_text(amaranth_page())
     CONFIG.write_text(configuration())
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(CONFIG)]
@@ -115,6 +117,19 @@ def api_page() -> str:
         found = getattr(tw, name)
         home = found.__name__ if inspect.ismodule(found) else f"{found.__module__}.{found.__qualname__}"
         lines += [f"::: {home}", f"    options: {{heading: tw.{name}, toc_label: tw.{name}, heading_level: 2}}", ""]
+    return "\n".join(lines)
+
+
+def kernels_page() -> str:
+    """The public names of `tilewright.kernel`, each with what its docstring says."""
+    lines = ["# Kernels", "", "`from tilewright import kernel as tk`; how: [kernels](../docs/guide/kernels.md).", ""]
+    for name in sorted(kernel.__all__, key=lambda name: (inspect.isclass(getattr(kernel, name)), name)):
+        found = getattr(kernel, name)
+        lines += [
+            f"::: {found.__module__}.{found.__qualname__}",
+            f"    options: {{heading: tk.{name}, toc_label: tk.{name}, heading_level: 2}}",
+            "",
+        ]
     return "\n".join(lines)
 
 

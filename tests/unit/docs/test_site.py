@@ -35,7 +35,7 @@ def test_every_page_has_its_place(site: ModuleType) -> None:
     """The navigation has every page of the repository once, and no other."""
     placed = re.findall(r"[\w/.-]+\.md", site.configuration().partition("not_in_nav:")[2])
     expected = {str(page.path) for page in [*pages(), *decisions()]} - OUTSIDE
-    made = {"reference/commands.md", "reference/api.md", "reference/amaranth.md"}
+    made = {"reference/commands.md", "reference/api.md", "reference/kernels.md", "reference/amaranth.md"}
     assert sorted(name.lstrip("/") for name in placed) == sorted(expected | made)
 
 
@@ -95,6 +95,7 @@ def test_strict_build() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     built = ROOT / "build" / "site"
     assert 'id="tilewright.api.compilation.compile"' in (built / "reference" / "api.html").read_text()
+    assert 'id="tilewright.kernel.chip.Chip.matmul"' in (built / "reference" / "kernels.html").read_text()
     assert 'id="tilewright.hw.interfaces.Axi4"' in (built / "reference" / "amaranth.html").read_text()
     assert "tilewright fpga build" in (built / "search" / "search_index.json").read_text()
     assert "https://fonts" not in (built / "index.html").read_text()
