@@ -127,7 +127,7 @@ def kernels_page() -> str:
         found = getattr(kernel, name)
         lines += [
             f"::: {found.__module__}.{found.__qualname__}",
-            f"    options: {{heading: tk.{name}, toc_label: tk.{name}, heading_level: 2}}",
+            f"    options: {{heading: tk.{name}, toc_label: tk.{name}, heading_level: 2, inherited_members: true}}",
             "",
         ]
     return "\n".join(lines)

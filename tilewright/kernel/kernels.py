@@ -298,12 +298,13 @@ class Choices:
 def kernel(function: Function) -> Kernel:
     """Makes a function a kernel. It takes a `Chip`, tensors in DRAM, and behind `*` constants; it returns tensors.
 
-    >>> @kernel
-    ... def double(k, x):
-    ...     y = k.tensor(x.shape)
-    ...     tile = k.load(x.at())
-    ...     k.add(tile, tile, into=y.at())
-    ...     return y
+    Examples:
+        >>> @kernel
+        ... def double(k, x):
+        ...     y = k.tensor(x.shape)
+        ...     tile = k.load(x.at())
+        ...     k.add(tile, tile, into=y.at())
+        ...     return y
     """
     return Kernel(function)
 
