@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from tilewright.compiler.graph.macs import einsum_labels
 from tilewright.quantize.layers import Network, attributes_of
+from tilewright.quantize.rewriting import Moves, replace_nodes
 
 
 def expand(model: onnx.ModelProto) -> bool:
     """Changes the model in place, if it has such an Einsum; shapes of its tensors must have been inferred."""
-    network = Network(model)
-    made = [_expanded(model, network, node) or [node] for node in network.nodes]
-    if all(len(nodes) == 1 and nodes[0] is node for nodes, node in zip(made, network.nodes)):
-        return False
-    del model.graph.node[:]
-    model.graph.node.extend(node for nodes in made for node in nodes)
-    return True
+    return replace_nodes(model, _expanded)
 
 
 def _expanded(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -55,39 +49,31 @@ def _expanded(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) ->
     if names[0] in network.constants and names[1] not in network.constants:  # weights are the second operand
         a, b, names = b, a, names[::-1]
     left, right = ([label for label in result if label in labels and label not in batch] for labels in (a, b))
-    stem, made = node.name or node.output[0], []
+    moves = Moves(model, node)
     size = lambda labels: math.prod(sizes[label] for label in labels)
-
-    def move(op: str, name: str, what: str, *more: str, **attributes: list[int]) -> str:
-        made.append(helper.make_node(op, [name, *more], [f"{stem}_{what}_output"], f"{stem}_{what}", **attributes))
-        return f"{stem}_{what}_output"
 
     def arranged(name: str, labels: list[str], wanted: list[str], shape: list[int], what: str) -> str:
         """A tensor with its axes in another order, then with some of them joined or divided."""
         perm = [labels.index(label) for label in wanted]
         value = network.constant(name)
         if value is not None:
-            held = np.ascontiguousarray(value.transpose(perm).reshape(shape))
-            model.graph.initializer.append(numpy_helper.from_array(held, f"{stem}_{what}"))
-            return f"{stem}_{what}"
+            return moves.constant(what, value.transpose(perm).reshape(shape))
         if perm != sorted(perm):
-            name = move("Transpose", name, f"{what}_turned", perm=perm)
+            name = moves.move("Transpose", [name], f"{what}_turned", perm=perm)
         return reshaped(name, [sizes[label] for label in wanted], shape, what)
 
     def reshaped(name: str, given: list[int], shape: list[int], what: str) -> str:
-        if given == shape:
-            return name
-        model.graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), f"{stem}_{what}_shape"))
-        return move("Reshape", name, what, f"{stem}_{what}_shape")
+        return name if given == shape else moves.reshape(name, what, shape)
 
     rows = [sizes[label] for label in batch]
     x = arranged(names[0], a, [*batch, *left, *sums], [*rows, size(left), size(sums)], "left")
     y = arranged(names[1], b, [*batch, *sums, *right], [*rows, size(sums), size(right)], "right")
-    made.append(helper.make_node("MatMul", [x, y], [f"{stem}_product_output"], stem))
+    product = f"{moves.name}_product_output"
+    moves.made.append(helper.make_node("MatMul", [x, y], [product], moves.name))
     whole = [*batch, *left, *right]
-    z = reshaped(made[-1].output[0], [*rows, size(left), size(right)], [sizes[label] for label in whole], "result")
+    z = reshaped(product, [*rows, size(left), size(right)], [sizes[label] for label in whole], "result")
     perm = [whole.index(label) for label in result]
     if perm != sorted(perm):
-        move("Transpose", z, "result_turned", perm=perm)
-    made[-1].output[0] = node.output[0]
-    return made
+        moves.move("Transpose", [z], "result_turned", perm=perm)
+    moves.made[-1].output[0] = node.output[0]
+    return moves.made

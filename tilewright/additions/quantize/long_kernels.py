@@ -22,11 +22,11 @@ import math
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from tilewright.compiler.limits import MAX_KERNEL, MAX_NPU_PAD, MAX_NPU_STEP
 from tilewright.quantize.layers import Network, attributes_of
-from tilewright.quantize.volumes import numbers
+from tilewright.quantize.rewriting import Moves, numbers, replace_nodes
 
 _MOST_ZEROS = 2
 """The rows of a plane over those of a kernel, at most: so many products more there are."""
@@ -37,14 +37,7 @@ _MOST_CHANNELS = 4096
 
 def shorten(model: onnx.ModelProto) -> bool:
     """Changes the model in place, if it has such a convolution; shapes of its tensors must have been inferred."""
-    network = Network(model)
-    rules = (_shorter, _folded, _flattened)
-    made = [next(filter(None, (rule(model, network, node) for rule in rules)), [node]) for node in network.nodes]
-    if all(len(nodes) == 1 for nodes in made):
-        return False
-    del model.graph.node[:]
-    model.graph.node.extend(node for nodes in made for node in nodes)
-    return True
+    return replace_nodes(model, _shorter, _folded, _flattened)
 
 
 def _shorter(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -63,9 +56,9 @@ def _shorter(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> 
     if taps <= MAX_KERNEL or part == 1 or taps // part > MAX_KERNEL or not plain or shape[2] < taps:
         return None
     length = (shape[2] - taps) // stride * stride + taps  # what is read: a multiple of `part`
-    moves, x = _Moves(model, node), node.input[0]
+    moves, x = Moves(model, node), node.input[0]
     if length < shape[2]:
-        x = moves.until(x, length)
+        x = _until(moves, x, length)
     split, joined = [shape[0], channels, length // part, part], [shape[0], channels * part, length // part]
     x = moves.reshape(x, "split", split)
     x = moves.move("Transpose", [x], "turn", perm=[0, 1, 3, 2])
@@ -91,7 +84,7 @@ def _folded(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> l
     outputs, _, taps = weights.shape
     whole = length + sum(pads)
     rows, result = -(-whole // dilation), whole - (taps - 1) * dilation
-    moves, x = _Moves(model, node), node.input[0]
+    moves, x = Moves(model, node), node.input[0]
     pads[1] += rows * dilation - whole
     if any(pads):
         x = moves.move("Pad", [x, moves.integers("pads", [0, 0, pads[0], 0, 0, pads[1]])], "pad")
@@ -103,7 +96,7 @@ def _folded(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> l
     moves.made.append(conv)
     y = moves.reshape(conv.output[0], "line", [batch, outputs, made])
     if made > result:
-        moves.until(y, result)
+        _until(moves, y, result)
     moves.made[-1].output[0] = node.output[0]
     return moves.made
 
@@ -129,7 +122,7 @@ def _flattened(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -
         start = row * stride - top
         part = slice(max(start, 0), min(start + taps, height))
         wide[:, row, :, part] = weights[:, :, part.start - start : part.stop - start]
-    moves = _Moves(model, node)
+    moves = Moves(model, node)
     x = moves.reshape(node.input[0], "flat", [batch, channels * height, width])
     held = moves.constant("rows", wide.reshape(outputs * results, channels * height, weights.shape[3]))
     bias = network.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else None
@@ -150,29 +143,7 @@ def _operands(network: Network, node: onnx.NodeProto, rank: int = 3) -> tuple[np
     return weights, shape
 
 
-class _Moves:
-    """Nodes that move elements around a convolution, named after it."""
-
-    def __init__(self, model: onnx.ModelProto, node: onnx.NodeProto) -> None:
-        self.model, self.name = model, node.name or node.output[0]
-        self.made: list[onnx.NodeProto] = []
-
-    def constant(self, stem: str, value: np.ndarray) -> str:
-        made = numpy_helper.from_array(np.ascontiguousarray(value), f"{self.name}_{stem}")
-        self.model.graph.initializer.append(made)
-        return str(made.name)
-
-    def integers(self, stem: str, values: list[int]) -> str:
-        return self.constant(stem, np.array(values, np.int64))
-
-    def move(self, op: str, inputs: list[str], stem: str, **attrs: list[int]) -> str:
-        self.made.append(helper.make_node(op, inputs, [f"{self.name}_{stem}_output"], f"{self.name}_{stem}", **attrs))
-        return str(self.made[-1].output[0])
-
-    def reshape(self, x: str, stem: str, shape: list[int]) -> str:
-        return self.move("Reshape", [x, self.integers(f"{stem}_shape", shape)], stem)
-
-    def until(self, x: str, length: int) -> str:
-        """The first places of the last of three axes."""
-        limits = [self.integers(f"slice_{i}", [v]) for i, v in enumerate((0, length, 2))]
-        return self.move("Slice", [x, *limits], "slice")
+def _until(moves: Moves, x: str, length: int) -> str:
+    """The first places of the last of three axes."""
+    limits = [moves.integers(f"slice_{i}", [v]) for i, v in enumerate((0, length, 2))]
+    return moves.move("Slice", [x, *limits], "slice")

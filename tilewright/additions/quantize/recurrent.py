@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from tilewright.compiler.graph.macs import hands_on
 from tilewright.quantize.layers import Network, attributes_of
 from tilewright.quantize.recurrent_ops import GATES
+from tilewright.quantize.rewriting import Moves, replace_nodes
 
 _DEFAULTS = {"LSTM": [b"Sigmoid", b"Tanh", b"Tanh"], "GRU": [b"Sigmoid", b"Tanh"], "RNN": [b"Tanh"]}
 
@@ -28,13 +29,7 @@ def split_inputs(model: onnx.ModelProto) -> bool:
     Returns:
         Whether there was such a node.
     """
-    network = Network(model)
-    made = [_split(model, network, node) or [node] for node in network.nodes]
-    if all(len(nodes) == 1 for nodes in made):
-        return False
-    del model.graph.node[:]
-    model.graph.node.extend(node for nodes in made for node in nodes)
-    return True
+    return replace_nodes(model, _split)
 
 
 def note(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> str:
@@ -75,16 +70,8 @@ def _split(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> li
     directions, _, hidden = given.r.shape
     back = attributes.get("direction", b"forward") == b"reverse"
     ways = ["forward", "reverse"] if directions == 2 else ["reverse" if back else "forward"]
-    name = node.name or node.output[0]
-    made: list[onnx.NodeProto] = []
-
-    def constant(stem: str, value: np.ndarray) -> str:
-        model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(value), f"{name}_{stem}"))
-        return f"{name}_{stem}"
-
-    def add(op: str, inputs: Sequence[str], stem: str, result: str = "", **attrs: object) -> str:
-        made.append(helper.make_node(op, inputs, [result or f"{name}_{stem}_output"], f"{name}_{stem}", **attrs))
-        return str(made[-1].output[0])
+    moves = Moves(model, node)
+    constant, add, name = moves.constant, moves.move, moves.name
 
     def states(at: int) -> list[str]:
         """The first states of each direction."""
@@ -120,13 +107,13 @@ def _split(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> li
         outputs = [f"{result}_{own}" if result and own else result for result in node.output]
         step_node = helper.make_node(node.op_type, inputs, outputs, f"{name}_{way}" if own else name, **kept)
         step_node.attribute.append(helper.make_attribute("direction", way))
-        made.append(step_node)
+        moves.made.append(step_node)
         results.append(outputs)
     if directions == 2:
         for at, result in enumerate(node.output):
             if result:
                 add("Concat", [outputs[at] for outputs in results], f"join_{at}", result, axis=1 if at == 0 else 0)
-    return made
+    return moves.made
 
 
 def _given(network: Network, node: onnx.NodeProto) -> _Given | None:
