@@ -109,6 +109,12 @@ def cell(text: str) -> str:
     return " ".join(plain(text).split()).replace("|", "\\|").replace("  [", " [")
 
 
+def documented(home: str, title: str, *options: str) -> list[str]:
+    """The lines that mkdocstrings takes for what a docstring says, under a title."""
+    chosen = ", ".join([f"heading: {title}", f"toc_label: {title}", "heading_level: 2", *options])
+    return [f"::: {home}", f"    options: {{{chosen}}}", ""]
+
+
 def api_page() -> str:
     """The public names of `tilewright`, classes last, each with what its docstring says."""
     named = sorted(tw.__all__, key=lambda name: (inspect.isclass(getattr(tw, name)), name))
@@ -116,7 +122,7 @@ def api_page() -> str:
     for name in named:
         found = getattr(tw, name)
         home = found.__name__ if inspect.ismodule(found) else f"{found.__module__}.{found.__qualname__}"
-        lines += [f"::: {home}", f"    options: {{heading: tw.{name}, toc_label: tw.{name}, heading_level: 2}}", ""]
+        lines += documented(home, f"tw.{name}")
     return "\n".join(lines)
 
 
@@ -125,11 +131,7 @@ def kernels_page() -> str:
     lines = ["# Kernels", "", "`from tilewright import kernel as tk`; how: [kernels](../docs/guide/kernels.md).", ""]
     for name in sorted(kernel.__all__, key=lambda name: (inspect.isclass(getattr(kernel, name)), name)):
         found = getattr(kernel, name)
-        lines += [
-            f"::: {found.__module__}.{found.__qualname__}",
-            f"    options: {{heading: tk.{name}, toc_label: tk.{name}, heading_level: 2, inherited_members: true}}",
-            "",
-        ]
+        lines += documented(f"{found.__module__}.{found.__qualname__}", f"tk.{name}", "inherited_members: true")
     return "\n".join(lines)
 
 
@@ -144,11 +146,7 @@ def amaranth_page() -> str:
     """The component and the signatures of its ports, each with what its docstring says."""
     lines = ["# Amaranth", "", "How it is used: [I integrate RTL](../docs/guide/rtl.md#amaranth).", ""]
     for name in COMPONENT:
-        lines += [
-            f"::: tilewright.hw.{name}",
-            f"    options: {{heading: {name}, toc_label: {name}, heading_level: 2}}",
-            "",
-        ]
+        lines += documented(f"tilewright.hw.{name}", name)
     return "\n".join(lines)
 
 
