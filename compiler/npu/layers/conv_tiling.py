@@ -243,7 +243,10 @@ def conv_plans(
     add_rows = out_pixels * chunk if load_operand else 2 * pixels * row_sums
     in_depth = np.where(keep, depth, 2)  # pieces follow each other even within one tile
     pools = in_depth * in_rows, depth * out_rows, depth * add_rows
-    fits = (piece_tiles + rest <= config.wgt_tiles // np.where(several, 2, 1)) & (sum(pools) <= budget)
+    held = piece_tiles + rest <= config.wgt_tiles // np.where(several, 2, 1)
+    if not held.any():  # no piece can be loaded while the array works on another
+        held = piece_tiles + rest <= config.wgt_tiles
+    fits = held & (sum(pools) <= budget)
     if every:  # where there is one band or one chunk, instructions may be those of the order before
         fits &= bands_outer | ~((count_bands * n == 1) | (chunks == 1)) | ~(resident_in | keep)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
 from tilewright.compiler.npu.layers.take import TakeLayer
 from tilewright.compiler.npu.schedule.problem import Schedule
 from tilewright.compiler.npu.views import View
-from tilewright.isa.config import PRESETS
+from tilewright.isa.config import PRESETS, NpuConfig
 
 TINY = PRESETS["tiny"]
 CHANNELS, OUTPUTS, SIZE = 6, 5, 5
@@ -89,9 +90,9 @@ Kind = Callable[[], tuple[Layer, np.ndarray]]
 KINDS: list[Kind] = [conv, depthwise, max_pool, take, table]
 
 
-def counting() -> Context:
+def counting(config: NpuConfig = TINY) -> Context:
     """Returns a context that only counts work."""
-    return Context(TINY, Emitter(TINY, 0, dry=True), ConstantPool(), {"x": 0, "y": 0})
+    return Context(config, Emitter(config, 0, dry=True), ConstantPool(), {"x": 0, "y": 0})
 
 
 @pytest.mark.medium
@@ -105,6 +106,21 @@ def test_every_plan_gives_the_bytes(kind: Kind, budget: int) -> None:
         schedule = Schedule.plain([layer])
         schedule.tiles[0] = tiling
         assert np.array_equal(run(TINY, [layer], schedule, X), expected), tiling
+
+
+def test_a_piece_of_weights_may_fill_wgt() -> None:
+    """There is no room to load the next one meanwhile, but the layer runs."""
+    config = replace(TINY, name="few", wgt_tiles=12)
+    layer, expected = conv()
+    assert 12 // 2 < WEIGHTS.shape[2] * WEIGHTS.shape[3] <= 12
+    tilings = {plan.numbers() for plan in layer.plans(counting(config), 100, every=True)}
+    assert len(tilings) > 3
+    for tiling in sorted(tilings)[::4]:
+        schedule = Schedule.plain([layer])
+        schedule.tiles[0] = tiling
+        assert np.array_equal(run(config, [layer], schedule, X), expected), tiling
+    with pytest.raises(ScratchpadFull):
+        layer.plan(counting(replace(config, wgt_tiles=8)), 100)
 
 
 @pytest.mark.parametrize("kind", KINDS)
