@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,17 +117,20 @@ class Truth:
 
 @dataclass
 class _Replay:
-    """Does tasks by looking up the truth; `compiled` are the points at full effort, in order."""
+    """Does tasks by looking up the truth; `compiled` are the points with all networks at full effort, in order."""
 
     truth: Truth
-    compiled: dict[str, None] = field(default_factory=dict)
+    compiled: list[str] = field(default_factory=list)
+    networks: Counter[str] = field(default_factory=Counter)
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
         for task in tasks:
             point, network = task.row["point"], task.row["network"]
             rung = task.row.get("rung", FULL)
             if rung == FULL:
-                self.compiled[point] = None
+                self.networks[point] += 1
+                if self.networks[point] == len(self.truth.networks):
+                    self.compiled.append(point)
             yield task, {"state": "done", **self.truth.result(point, network, rung)}
 
     def close(self) -> None: ...

@@ -1,24 +1,24 @@
 """`Ladder`: which points of a sweep are worth the next rung, and which are left out because they lose.
 
 A point climbs from rung to rung (`rungs`): each says what the networks take at least, so the objectives have values
-that the point cannot beat. Only points climb that no other one beats with these values. At full effort their values
-are exact; whoever is no better than such a point in anything even with its own least values is pruned. So the front is
-that of all points at full effort, as is the list of each network's fastest, for a part of the compilations. That is
-proven for the bound; the other rungs leave a margin to what the search was seen to save.
+that the point cannot beat. Only points climb that no other one beats with these values. The last rung is full effort,
+which takes the networks one by one, the cheapest first: a point may turn out to lose before the others are compiled.
+Behind it values are exact; whoever is no better than such a point in anything even with its own least values is pruned.
+So the front is that of all points at full effort, for a part of the compilations. That is proven for the bound; the
+other rungs leave a margin to what the search was seen to save.
 
 Nothing depends on the order in which results arrive.
 """
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.sweep.expressions import Expression
 from tilewright.sweep.fronts import MOST_AXES, Row, hypervolume, pareto_front
 from tilewright.sweep.metrics import Metrics
-from tilewright.sweep.outcome import FASTEST
+from tilewright.sweep.networks import Network
 from tilewright.sweep.rungs import RUNGS
 from tilewright.sweep.search import Evaluation
 from tilewright.sweep.space import ENERGIES, NETWORK_TIME, TIMES, Point, Space, network_key
@@ -36,21 +36,28 @@ class Candidate:
         number: its first place in the sweep.
         point: configuration and memory.
         rung: the one it is on, "" before the first.
+        exact: networks that are at full effort already, the cheapest first.
+        at_once: all networks are taken to full effort together, because nothing can be told from some of them.
         floors: the least `cycles` and `dram_bytes`, by name of the network.
         metrics: what is known of it; on a rung below full effort, no more than at full effort.
         row: its objectives, of these metrics.
-        times: of each network, of these metrics.
         settled: its state is final.
     """
 
     number: int
     point: Point
     rung: str = ""
+    exact: int = 0
+    at_once: bool = False
     floors: dict[str, dict[str, Any]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     row: Row = ()
-    times: list[float] = field(default_factory=list)
     settled: bool = False
+
+    @property
+    def where(self) -> str:
+        """What its least values rest on."""
+        return self.rung if not self.exact else f"{FULL} of some networks"
 
     @property
     def next(self) -> str:
@@ -61,7 +68,7 @@ class Candidate:
     def learn(self, found: dict[str, dict[str, Any]]) -> None:
         """Takes in results of a rung, by name of the network."""
         before = self.floors
-        self.floors = {
+        self.floors = before | {
             name: {key: max(row[key], before.get(name, row)[key]) for key in ("cycles", "dram_bytes")}
             for name, row in found.items()
         }
@@ -71,6 +78,7 @@ class Ladder:
     """The points that were seen at full effort and kept all constraints, and what they say about others.
 
     Attributes:
+        order: the networks, those first that are compiled in the least time.
         constraints: those that are broken for good if they are broken on any rung.
         sketched: for each objective, whether rungs below full effort give it a value.
     """
@@ -81,22 +89,34 @@ class Ladder:
         early = metrics.known | floored | {_EXACT}
         self.sketched = [objective.names <= early for objective in space.objectives]
         self.constraints = [c for c in space.constraints if c.names <= early and c.bounded_by(floored)]
-        self.known: list[Candidate] = []  # of the front, and the fastest of each network
+        self.order = sorted(metrics.networks, key=lambda n: len(n.content))
+        self.known: list[Candidate] = []  # of the front
         self.low: Row = ()
         self.high: Row = ()
         self._asked: tuple[frozenset[Row], Row, Row] | None = None
         self._volume = 0.0
 
+    def step(self, candidate: Candidate) -> tuple[str, list[Network]]:
+        """Returns the rung that a candidate takes next, and the networks that are looked at there."""
+        rung, exact = candidate.next, candidate.exact
+        return rung, self.order[exact : exact + 1] if rung == FULL and not candidate.at_once else self.order
+
+    def ends(self, candidate: Candidate) -> bool:
+        """Returns True if a candidate's next step is its last."""
+        return candidate.next == FULL and (candidate.at_once or candidate.exact + 1 == len(self.order))
+
     def lift(self, candidate: Candidate, rung: str, found: dict[str, dict[str, Any]]) -> Expression | None:
-        """Puts a candidate on a rung with the results there, by name of the network. Returns a constraint that it
-        breaks for good. Raises `SpaceError` where expressions have no value."""
-        candidate.rung = rung
+        """Puts a candidate on a rung with the results there, by name of the network: of all, or of the next one at full
+        effort. Returns a constraint that it breaks for good. Raises `SpaceError` where expressions have no value."""
+        if rung == FULL:
+            candidate.exact += len(found)
+        else:
+            candidate.rung = rung
         candidate.learn(found)
         values = self.metrics.before_results(candidate.point)
         candidate.metrics = self.metrics.floors(candidate.point, values, candidate.floors)
         values |= candidate.metrics
         candidate.row = tuple(objective.number(values) for objective in self.space.objectives)
-        candidate.times = self.metrics.times(candidate.metrics)
         self._widen(candidate.row)
         return next((c for c in self.constraints if c.violation(values)), None)
 
@@ -112,7 +132,7 @@ class Ladder:
 
     def learn(self, candidate: Candidate) -> None:
         """Takes in a candidate whose `metrics` and `row` are those of full effort."""
-        candidate.rung, candidate.times = FULL, self.metrics.times(candidate.metrics)
+        candidate.rung = FULL
         self.known = self._leading([*self.known, candidate])
         self._widen(candidate.row)
 
@@ -122,21 +142,14 @@ class Ladder:
         return starting or [c for c in self._leading([*self.known, *left]) if c.rung != FULL]
 
     def winner(self, candidate: Candidate) -> Candidate | None:
-        """Returns the first of the known points that a candidate cannot beat in any objective, None if there is none,
-        or if the candidate may be among the fastest of a network."""
+        """Returns the first known point that a candidate cannot beat in any objective, None if there is none."""
         better = [k for k in self.known if k.row != candidate.row and all(a <= b for a, b in zip(k.row, candidate.row))]
-        for n, time in enumerate(candidate.times):
-            if sum((k.times[n], k.number) < (time, candidate.number) for k in self.known) < FASTEST:
-                return None
         return min(better, key=lambda k: k.number, default=None)
 
     def _leading(self, candidates: list[Candidate]) -> list[Candidate]:
-        """Returns the front of all candidates, and the fastest of each network, in order of their numbers."""
-        chosen = {candidates[n].number: candidates[n] for n in pareto_front([c.row for c in candidates])}
-        for n in range(len(self.metrics.networks)):
-            for one in heapq.nsmallest(FASTEST, candidates, key=lambda c: (c.times[n], c.number)):
-                chosen[one.number] = one
-        return [chosen[number] for number in sorted(chosen)]
+        """Returns the front of all candidates, in order of their numbers."""
+        front = pareto_front([c.row for c in candidates])
+        return sorted((candidates[n] for n in front), key=lambda c: c.number)
 
     def _widen(self, row: Row) -> None:
         self.low = tuple(map(min, self.low, row)) or row

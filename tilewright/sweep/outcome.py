@@ -14,6 +14,8 @@ from tilewright.sweep.space import NETWORK_TIME, Space, network_key
 
 #: Points of each network that `Outcome.to_dict` has.
 FASTEST = 3
+#: Shares of the MACs that differ by no more are as good as equal.
+_ALIKE = 0.01
 #: States of points when a sweep has ended.
 STATES = ("done", "pruned", "infeasible", "invalid", "failed")
 
@@ -93,6 +95,18 @@ class Outcome(Shown):
     def count(self, state: str) -> int:
         """Points in a state."""
         return sum(point["state"] == state for point in self.points)
+
+
+def left_to_cpu(points: list[dict[str, Any]]) -> str:
+    """Returns what makes the cycles of points hard to compare, in words: they leave unlike parts of the networks'
+    products to the CPU. "" where there is nothing to say."""
+    shares = [1 - p["metrics"]["npu_mac_fraction"] for p in points if p["state"] == "done"]
+    if not shares or max(shares) - min(shares) < _ALIKE:
+        return ""
+    return (
+        f"points leave {min(shares):.0%} to {max(shares):.0%} of the MACs to the CPU, whose time is in no cycles; "
+        f"a constraint such as 'npu_mac_fraction >= {1 - min(shares) - _ALIKE:.2f}' leaves those out that do less"
+    )
 
 
 def timed(point: dict[str, Any], network: str) -> dict[str, Any]:

@@ -22,6 +22,9 @@ from tilewright.sweep.search import Assignment, Evaluation, Sketch, planned
 from tilewright.sweep.space import Point, Space
 from tilewright.sweep.worker import sources_digest
 
+#: A candidate, the rung it takes, and the networks that are looked at there.
+_Step = tuple[Candidate, str, list[Network]]
+
 
 class Sweep:
     """One run of a sweep; see `run`."""
@@ -56,11 +59,12 @@ class Sweep:
 
     # Tasks of a point.
 
-    def tasks(self, point: Point, rung: str = FULL) -> list[Task]:
-        """Tasks of a point on a rung: one for each network, the largest first, then synthesis at full effort."""
+    def tasks(self, point: Point, rung: str = FULL, networks: list[Network] | None = None) -> list[Task]:
+        """Tasks of a point on a rung: one for each network or some of them, the largest first, and at full effort the
+        synthesis."""
         config, timing = point.config.to_dict(), asdict(point.timing)
         found = []
-        for network in sorted(self.networks, key=lambda n: -len(n.content)):
+        for network in sorted(networks or self.networks, key=lambda n: -len(n.content)):
             row = {"point": point.id, "network": network.digest, "sources": self.sources, "effort": self.effort}
             job = {"config": config, "timing": timing, "network": network.digest, "sources": self.sources,
                    "effort": self.effort, "small_weights": point.small_weights}  # fmt: skip
@@ -105,7 +109,8 @@ class Sweep:
                 continue
             places.setdefault(point.key, []).append(index)
             if len(places[point.key]) == 1:
-                left.append(Candidate(first + index, point, RUNGS[-1] if self.unpruned else ""))
+                unpruned = bool(self.unpruned)
+                left.append(Candidate(first + index, point, RUNGS[-1] if unpruned else "", at_once=unpruned))
 
         def settle(one: Candidate, state: str, outcome: Evaluation, reason: str | None = None) -> None:
             one.settled = True
@@ -120,44 +125,47 @@ class Sweep:
 
         while left:
             learned = []
-            for one, rung in self._compute([(one, one.next) for one in self.ladder.climbing(left)]):
-                if rung != FULL:
-                    self._lift(one, rung, settle)
+            steps = [(one, *self.ladder.step(one)) for one in self.ladder.climbing(left)]
+            for one, rung, networks in self._compute(steps):
+                if not self.ladder.ends(one):
+                    self._lift(one, rung, networks, settle)
                 elif self._finish(one, settle):
                     learned.append(one)
             for one in learned:
                 self.ladder.learn(one)
             for one in left:
                 if one.row and not one.settled and (winner := self.ladder.winner(one)) is not None:
-                    reason = f"{one.rung}: in nothing better than point {winner.number}"
+                    reason = f"{one.where}: in nothing better than point {winner.number}"
                     settle(one, "pruned", Evaluation(True, one.row), reason)
             left = [one for one in left if not one.settled]
             self.report()
         return [evaluated[index] for index in range(len(assignments))]
 
-    def _compute(self, climbing: list[tuple[Candidate, str]]) -> Iterator[tuple[Candidate, str]]:
-        """Yields candidates and rungs as soon as the database has all results of them."""
+    def _compute(self, climbing: list[_Step]) -> Iterator[_Step]:
+        """Yields steps as soon as the database has all results of them."""
         missing: dict[int, set[str]] = {}
-        owners: dict[str, list[tuple[Candidate, str]]] = {}
+        owners: dict[str, list[_Step]] = {}
         new: list[Task] = []
-        for one, rung in climbing:
+        for step in climbing:
+            one, rung, networks = step
             missing[one.number] = set()
-            for task in self.tasks(one.point, rung):
+            for task in self.tasks(one.point, rung, networks):
                 if self.found(task) is not None:
                     self.reused += 1
                     continue
                 missing[one.number].add(task.key)
                 if task.key not in owners:
                     new.append(task)
-                owners.setdefault(task.key, []).append((one, rung))
-        yield from ((one, rung) for one, rung in climbing if not missing[one.number])
+                owners.setdefault(task.key, []).append(step)
+        yield from (step for step in climbing if not missing[step[0].number])
         for task, result in self.dispatch(new):
             self.computed += 1
             self.keep(task, result)
-            for one, rung in owners[task.key]:
-                missing[one.number].discard(task.key)
-                if not missing[one.number]:
-                    yield one, rung
+            for step in owners[task.key]:
+                left = missing[step[0].number]
+                left.discard(task.key)
+                if not left:
+                    yield step
             self.report()
 
     def dispatch(self, tasks: list[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
@@ -214,15 +222,15 @@ class Sweep:
     def sketch(self, assignments: list[Assignment], rung: str) -> list[Evaluation]:
         """Says what points come to by a rung, without making them points of the sweep."""
         found: dict[int, Evaluation] = {}
-        looked: list[tuple[Candidate, str]] = []
+        looked: list[_Step] = []
         for index, assignment in enumerate(assignments):
             point, reason = self.possible(assignment)
             if point is None or reason:
                 found[index] = Evaluation(counts=False)
             else:
                 self.database.keep_point(point)
-                looked.append((Candidate(index, point), rung))
-        for one, _ in self._compute(looked):
+                looked.append((Candidate(index, point), rung, self.networks))
+        for one, *_ in self._compute(looked):
             self.sketched += 1
             self.stage = f"choosing the first points by the {rung}: {self.sketched:,} looked at"
             try:
@@ -233,9 +241,11 @@ class Sweep:
         self.stage = ""
         return [found[index] for index in range(len(assignments))]
 
-    def _results(self, one: Candidate, rung: str) -> tuple[list[dict[str, Any]], str]:
-        """Results of a candidate on a rung, and what failed there."""
-        found = [self.database.find(task.kind, task.key) for task in self.tasks(one.point, rung)]
+    def _results(
+        self, one: Candidate, rung: str, networks: list[Network] | None = None
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Results of a candidate on a rung for some networks or all, and what failed there."""
+        found = [self.database.find(task.kind, task.key) for task in self.tasks(one.point, rung, networks)]
         rows = [row for row in found if row is not None]
         names = {network.digest: network.name for network in self.networks}
         failed = [row for row in rows if row["state"] == "failed"]
@@ -249,16 +259,16 @@ class Sweep:
         by_digest = {row["network"]: row for row in rows}
         return self.ladder.sketch(one, {n.name: by_digest[n.digest] for n in self.networks})
 
-    def _lift(self, one: Candidate, rung: str, settle: Callable[..., None]) -> None:
+    def _lift(self, one: Candidate, rung: str, networks: list[Network], settle: Callable[..., None]) -> None:
         """Puts a candidate on a rung, or straight below full effort, which says what is wrong with it."""
-        rows, error = self._results(one, rung)
+        rows, error = self._results(one, rung, networks)
         try:
             if error:
                 raise SpaceError(error)
             by_network = {row["network"]: row for row in rows}
-            broken = self.ladder.lift(one, rung, {n.name: by_network[n.digest] for n in self.networks})
+            broken = self.ladder.lift(one, rung, {n.name: _least(by_network[n.digest]) for n in networks})
         except SpaceError:
-            one.rung, one.row, one.metrics = RUNGS[-1], (), {}
+            one.rung, one.at_once, one.row, one.metrics = RUNGS[-1], True, (), {}
             return
         if broken is not None:
             violations = (broken.violation(self.metrics.before_results(one.point) | one.metrics),)
@@ -288,3 +298,10 @@ class Sweep:
         if not broken and (self.best is None or one.row[0] < self.best):
             self.best = one.row[0]
         return not broken
+
+
+def _least(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns the `cycles` and `dram_bytes` that a result says a network takes at least."""
+    if "dram_bytes" in row:
+        return row
+    return {"cycles": row["cycles"], "dram_bytes": row["dram_read_bytes"] + row["dram_written_bytes"]}

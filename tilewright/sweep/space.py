@@ -314,8 +314,9 @@ def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
             for n, text in enumerate(_strings(table.get("constraints", []), "constraints"))
         ),
         objectives=tuple(
-            Expression(text, names, f"[objective] minimise[{n}]")
+            Expression(each, names, f"[objective] minimise[{n}]")
             for n, text in enumerate(_strings(objective.get("minimise", minimise), "[objective] minimise"))
+            for each in _of_every_network(text, swept)
         ),
         weights=weights,
         models=models,
@@ -338,6 +339,16 @@ def _clock(value: Any, known: tuple[str, ...]) -> Expression:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = repr(value)
     return Expression(value, known, "clock_mhz")
+
+
+def _of_every_network(text: str, networks: Iterable[str]) -> list[str]:
+    """Returns an objective, or one for every network where it ends with `_*`."""
+    start, mark, behind = text.rpartition("_*")
+    return (
+        [f"{start}_{network_key(name)}" for name in networks]
+        if mark and start.isidentifier() and not behind
+        else [text]
+    )
 
 
 def network_key(name: str) -> str:

@@ -114,7 +114,7 @@ def command(
 
 def _failed(outcome: Any) -> bool:
     wrong = [v for v in outcome.verifications if v["state"] != "done" or v["rtl_cycles"] != v["simulated_cycles"]]
-    return bool(wrong) or not (outcome.count("done") + outcome.count("infeasible"))
+    return bool(wrong) or not outcome.front
 
 
 def _split(text: str) -> list[str]:
@@ -179,7 +179,7 @@ def _print_fastest(outcome: Any, space: Any, console: Console) -> None:
         return
     varied = [axis.field for axis in space.axes if len({point["assignment"][axis.field] for point in shown}) > 1]
     where = f" on {space.board}" if space.board is not None else ""
-    table = Table(title=f"fastest points{where}", title_justify="left", width=_WIDTH)
+    table = Table(title=f"fastest compiled points{where}", title_justify="left", width=_WIDTH)
     table.add_column("network", overflow="fold")
     for heading in ("#", "MHz", "cycles", "ms", "inferences/s"):
         table.add_column(heading, justify="right")
@@ -234,7 +234,7 @@ def _print_why_none(outcome: Any) -> None:
 
 
 def _print(outcome: Any, space: Any, output: Path) -> None:
-    from tilewright.sweep.outcome import STATES
+    from tilewright.sweep.outcome import STATES, left_to_cpu
 
     console = terminal.table_console()
     front = outcome.front[:_SHOWN]
@@ -269,6 +269,8 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
         return
     if outcome.unpruned and space.prune:
         click.echo(f"note: nothing is pruned: {outcome.unpruned}", err=True)
+    if unlike := left_to_cpu(outcome.points):
+        click.echo(f"note: {unlike}", err=True)
     if outcome.area_model is not None:
         click.echo(_area_note(outcome.area_model, space.family))
     if outcome.clock_model is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.fpga import area, fmax
 from tilewright.simulator.attribution import LOSSES
+from tilewright.sweep.outcome import left_to_cpu
 from tilewright.sweep.report.data import Quantity, SweepData, effect, fitted
 from tilewright.sweep.report.inside import Insides
 from tilewright.sweep.report.text import number
@@ -54,6 +55,8 @@ def advise(data: SweepData, insides: Insides) -> Advice:
     balanced = _balanced(data)
     if balanced is not None and balanced["number"] not in (taken["number"], best["number"]):
         said.append(f"The product of {objectives[0]} and {objectives[-1]} is least at {_values(data, balanced)}.")
+    if unlike := left_to_cpu(data.feasible):
+        said.append(f"{unlike[:1].upper()}{unlike[1:]}.")
     said += [*_limits(data, insides, taken), *_step(data, taken), *_extrapolated(data, taken), *_constraints(data)]
     return Advice(taken["number"], said)
 

@@ -140,7 +140,10 @@ def test_pruned_points_are_on_the_page(tmp_path: Path) -> None:
     assert pruned and f"{len(pruned)} points lose to others before full effort" in rows
     for point in pruned:
         assert f'<td class="text">{point["reason"]}</td>' in rows
-        assert re.match(r"(bound|estimate|schedule): in nothing better than point \d+$", point["reason"])
+        assert re.match(
+            r"(bound|estimate|schedule|full effort of some networks): in nothing better than point \d+$",
+            point["reason"],
+        )
 
 
 def test_networks_by_time(folder: Path, page: Path) -> None:
