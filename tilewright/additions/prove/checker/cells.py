@@ -31,8 +31,10 @@ class Facts:
 
     def keep(self, elements: Array, rows: Array) -> None:
         """Keeps rows [m, ...] of elements [m, FIELDS]."""
-        self.words, at = np.unique(np.concatenate([self.words, words_of(elements)]), return_index=True)
-        self.rows = np.concatenate([self.rows, rows.astype(self.rows.dtype)])[at]
+        new = ~self.find(elements)[0]
+        if new.any():
+            self.words, at = np.unique(np.concatenate([self.words, words_of(elements[new])]), return_index=True)
+            self.rows = np.concatenate([self.rows, rows[new].astype(self.rows.dtype)])[at]
 
     def find(self, elements: Array) -> tuple[Array, Array]:
         """Marks elements [..., FIELDS] of which something is known, and gives their rows, [n, ...]."""
