@@ -71,23 +71,30 @@ def test_functions_of_two_bytes_do_not_depend_on_their_form(names: Names) -> Non
 
 def test_requantisation_of_constants_is_computed(names: Names) -> None:
     sums, scale = np.array([[1000, -3, 77]]), numerics.scale_bits(np.float32(0.01))
-    found = names.requantize(residues(sums), scale, 3, -100, 100, 0)
+    found = names.requantize(residues(sums - 5), np.array(5), scale, (3, -100, 100, 0))
     assert np.array_equal(as_integers(found[..., VALUE])[1], numerics.requantize(sums, scale, 3, -100, 100))
-    unknown = names.random((1, 3), "sum")[..., VALUE]
-    assert same(names.requantize(unknown, np.uint32(0), 3, -100, 100, 0), names.constants(np.full((1, 3), 3)))
-    parts = [names.requantize(unknown, scale, zero, -100, 100, way) for zero, way in ((3, 0), (4, 0), (3, 1), (0, 0))]
+    assert names.fixed(found).all()
+    unknown, none = names.random((1, 3), "sum")[..., VALUE], np.array(0)
+    dead = names.requantize(unknown, none, np.uint32(0), (3, -100, 100, 0))
+    assert same(dead, names.constants(np.full((1, 3), 3)))
+    rules = [(3, -100, 100, 0), (4, -100, 100, 0), (3, -100, 100, 1), (0, -100, 100, 0)]
+    parts = [names.requantize(unknown, none, scale, rule) for rule in rules]
     assert all(not same(a, b) for i, a in enumerate(parts) for b in parts[:i])
-    assert same(names.requantize(unknown, scale, 0, -100, 100, 1), parts[3])
+    assert same(names.requantize(unknown, none, scale, (0, -100, 100, 1)), parts[3])
+    assert not same(names.requantize(unknown, np.array(1), scale, rules[0]), parts[0])
 
 
-def test_bounds_make_constants(names: Names) -> None:
-    sums, scale = names.random((2, 3), "sum")[..., VALUE], numerics.scale_bits(np.float32(1))
+def test_bounds_make_constants_and_limits(names: Names) -> None:
+    sums, scale, none = names.random((2, 3), "sum")[..., VALUE], numerics.scale_bits(np.float32(1)), np.array(0)
     ends = np.array([-50, -50, -50]), np.array([-1, 0, 5])
-    found = names.requantize(sums, scale, 0, 0, 127, 0, ends)
+    found = names.requantize(sums, none, scale, (0, 0, 127, 0), ends)
     assert as_integers(found[..., VALUE])[0].tolist() == [[True, True, False]] * 2
-    again = names.requantize(sums, scale, 0, -7, 127, 0)  # less is known of values below 0
+    again = names.requantize(sums, none, scale, (0, -7, 127, 0))  # less is known of values below 0
     assert not as_integers(again[..., VALUE])[0].any()
-    assert as_integers(names.requantize(sums, scale, 0, 1, 127, 0)[..., VALUE])[0].tolist() == [[True, True, False]] * 2
+    least, most = names.limits(again)
+    assert (least.tolist(), most.tolist()) == ([[-7, -7, -7]] * 2, [[-1, 0, 5]] * 2)
+    once_more = names.requantize(sums, none, scale, (0, 1, 127, 0))
+    assert as_integers(once_more[..., VALUE])[0].tolist() == [[True, True, False]] * 2
 
 
 def test_maxima_are_of_sets(names: Names) -> None:
@@ -150,16 +157,33 @@ def test_a_maximum_of_two_is_a_function_of_both(names: Names) -> None:
     assert not same(names.combine(names.combine(a, b, larger), a, less), names.combine(a, b, wanted))
 
 
+def test_a_maximum_of_two_values_is_met_again_in_a_larger_one(names: Names) -> None:
+    """What takes several steps of differences, where a difference is itself the maximum of a set."""
+    x = names.look_up(names.random((6, 4), "x"), table(lambda v: 3 if v < 20 else 4))
+    difference = np.clip(BYTES[:, None].astype(int) - BYTES[None], 0, 255) - 128
+    added = np.clip(BYTES[:, None].astype(int) + 128 + BYTES[None], -128, 127)
+
+    def larger(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return names.combine(names.combine(a, b, difference.astype(np.int8)), b, added.astype(np.int8))
+
+    assert same(larger(larger(x[:, 0], x[:, 1]), larger(x[:, 2], x[:, 3])), names.maximum(x))
+
+
 def test_a_sum_of_one_byte_is_a_table(names: Names) -> None:
-    byte = names.random((1, 4), "x")
-    sums = (byte[..., VALUE].astype(np.int64) * 3 + residues(np.array(50))) % PRIMES
-    scale, weights = numerics.scale_bits(np.float32(0.25)), np.full((1, 4), 3)
-    single = byte, weights
-    found = names.requantize(sums.astype(np.uint32), scale, 1, -128, 127, 0, None, single)
+    cells = names.constants(np.array([[7, 7, -9]] * 4))
+    cells[:, 1] = names.random((4,), "x")
+    sums, scale = names.product(cells, np.array([[2], [3], [5]])), numerics.scale_bits(np.float32(0.25))
+    rule = (1, -128, 127, 0)
+    found = names.requantize(sums, np.array(81), scale, rule)
     wanted = numerics.requantize(BYTES.astype(np.int64) * 3 + 50, scale, 1, -128, 127)
-    assert same(found, names.look_up(byte, wanted))
-    wrong = names.requantize(sums.astype(np.uint32), scale, 1, -128, 127, 0, None, (byte, weights + 1))  # a false hint
-    assert same(wrong, names.requantize(sums.astype(np.uint32), scale, 1, -128, 127, 0))
+    assert same(found[:, 0], names.look_up(cells[:, 1], wanted))
+    window = names.window(cells, np.array([2, 3, 5]))
+    assert same(names.requantize(window, np.array(81), scale, rule), found[:, 0])
+    other = names.requantize(names.product(cells, np.array([[2], [4], [5]])), np.array(81), scale, rule)
+    assert not same(other, found)
+    cells[:, 0] = names.random((4,), "y")
+    two = names.requantize(names.product(cells, np.array([[2], [3], [5]])), np.array(81), scale, rule)
+    assert not same(two[:, 0], names.look_up(cells[:, 1], wanted))
 
 
 def test_another_seed_gives_other_names() -> None:

@@ -62,13 +62,18 @@ class Cells:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._tables: list[Array] = []
-        #: Integers that lie between two values, and are multiples of a third.
+        self._ends: list[tuple[int, int]] = []  # least and largest value of each table
+        #: Roots whose bytes lie between two values.
+        self.reach = Facts(2)
+        #: Sums, and quotients of sums, that lie between two integers and are multiples of a third.
         self.ranges = Facts(3)
         self._numbers: dict[bytes, int] = {}
         self._keys = np.zeros((0, 2), np.uint64)
-        self.register(BYTES)  # number 0 changes nothing
+        for table in (BYTES, *np.repeat(BYTES[:, None], 256, axis=1)):
+            self.register(table)  # number 0 changes nothing, number 1 + byte is a constant
         #: Cells of the 256 bytes, by the byte.
-        self.bytes = self.constants(BYTES)
+        self.bytes = self.cells(residues(BYTES))
+        self.bytes[:, ROOT], self.bytes[:, TABLE] = 0, 1 + np.arange(256)
         #: How often each kind of rule was used.
         self.used: dict[str, int] = {}
         #: Rows of Softmax and norms, by what they are: named as ROW computes them.
@@ -86,8 +91,7 @@ class Cells:
     def random(self, shape: Sequence[int], *label: object) -> Array:
         """Cells of new values: the same for the same label."""
         generator = np.random.default_rng(self._key("random", *label))
-        elements = generator.integers(0, PRIMES, (*shape, FIELDS)).astype(np.uint32)
-        return self.cells(elements)
+        return self.cells(generator.integers(0, PRIMES, (*shape, FIELDS)).astype(np.uint32))
 
     def cells(self, elements: Array) -> Array:
         """Cells that are these elements, whatever the range of their values."""
@@ -95,7 +99,8 @@ class Cells:
 
     def constants(self, values: Array) -> Array:
         """Cells of integers."""
-        return self.cells(residues(values))
+        byte = (values >= -128) & (values < 128)
+        return np.where(byte[..., None], self.bytes[values & 255], self.cells(residues(values)))
 
     def mix(self, key: Sequence[object], *operands: Array) -> Array:
         """New elements [..., FIELDS], a function of a key and operands (elements, or uint64 words [...])."""
@@ -123,19 +128,33 @@ class Cells:
 
     # functions of bytes
 
+    @staticmethod
+    def fixed(cells: Array) -> Array:
+        """Marks bytes that are constants."""
+        return np.asarray(cells[..., TABLE] - np.uint32(1) < 256)
+
     def limits(self, cells: Array) -> tuple[Array, Array]:
-        """The least and the largest value of bytes, by their tables."""
-        known, value = as_integers(cells[..., VALUE])
-        ends = np.array([(t.min(), t.max()) for t in self._tables], np.int64)[cells[..., TABLE]]
-        return np.where(known, value, ends[..., 0]), np.where(known, value, ends[..., 1])
+        """The least and the largest value of bytes, by their tables and what is known of their roots."""
+        ends = np.array(self._ends, np.int64)[cells[..., TABLE]]
+        here, facts = self.reach.find(cells[..., ROOT])
+
+        def part(table: int, least: int, most: int) -> int:
+            values = self.table(table)[np.arange(least - 128, most - 127) & 255].astype(np.int64)
+            return int(values.min() * 256 + values.max() + (128 << 8) + 128)
+
+        both = self.by_groups([cells[here][:, TABLE], *(facts.T + 128)], part)
+        ends[here] = np.stack([both >> 8, both & 255], axis=-1) - 128
+        return ends[..., 0], ends[..., 1]
 
     def register(self, table: Array) -> int:
-        """The number of a table, int8[256] or int8[65536]."""
-        content = table.tobytes()
+        """The number of a table, int8[256] or int8[65536]. That of one value is one of 256 entries."""
+        least, most = int(table.min()), int(table.max())
+        content = (table[:256] if least == most else table).tobytes()
         digest = hashlib.blake2b(content, digest_size=16).digest()
         if digest not in self._numbers:
             self._numbers[digest] = len(self._tables)
             self._tables.append(np.frombuffer(content, np.int8))
+            self._ends.append((least, most))
             self._keys = np.vstack([self._keys, self._key("table", digest)[None]])
         return self._numbers[digest]
 
@@ -143,33 +162,40 @@ class Cells:
         return self._tables[number]
 
     def of_roots(self, roots: Array, numbers: Array) -> Array:
-        """Cells that are the tables of these numbers of roots. Tables of one value are constants."""
-        known, _ = as_integers(roots)
+        """Cells that are the tables of these numbers of roots. Those of one value are constants."""
+        known, value = as_integers(roots)
+        if known.any():
+            numbers = numbers.copy()
+            numbers[known] = self.by_groups(
+                [numbers[known], value[known] & 255], lambda t, v: 1 + (int(self.table(t)[v]) & 255)
+            )
         found = np.empty((*roots.shape[:-1], CELL), np.uint32)
         found[..., ROOT], found[..., TABLE] = roots, numbers
-        plain = numbers == 0
         keys = self._keys[numbers]
         mixed = self.mix(("table",), keys[..., 0], keys[..., 1], roots)
-        found[..., VALUE] = np.where(plain[..., None], roots, mixed)
-        for number in np.unique(numbers):
-            table = self.table(number)
-            if (table == table[0]).all():
-                found[numbers == number] = self.bytes[table[0]]
-            elif number and (here := (numbers == number) & known).any():
-                found[here] = self.bytes[table[as_integers(roots[here])[1] & 255]]
+        found[..., VALUE] = np.where((numbers == 0)[..., None], roots, mixed)
         here, facts = self.ranges.find(roots)
         if here.any():
-            self._straighten(found, np.nonzero(here), facts)
+            self._straighten(found, here, facts[:, :2])
+        fixed = self.fixed(found)
+        found[fixed] = self.bytes[found[fixed][:, TABLE] - 1]
         return found
 
-    def _straighten(self, found: Array, at: tuple[Array, ...], facts: Array) -> None:
-        """Makes tables that are linear on all values of their root sums."""
-        kinds = np.concatenate([found[at][:, TABLE:].astype(np.int64), facts[:, :2]], axis=1)
-        for (number, least, most), case in cases(kinds):
-            line = self.line(lambda v, number=number: self.table(number)[v & 255], least, most)  # type: ignore[misc]
-            if number and line is not None:
-                here = tuple(axis[case] for axis in at)
-                found[(*here, VALUE)] = (found[(*here, ROOT)].astype(np.int64) * line[0] + line[1]) % PRIMES
+    def _straighten(self, found: Array, here: Array, facts: Array) -> None:
+        """Makes tables that are linear on all values of their roots sums."""
+        lines: list[tuple[int, int, int]] = []
+
+        def number(table: int, least: int, most: int) -> int:
+            line = self.line(lambda v: self.table(table)[v & 255], least - 128, most - 128)
+            lines.append((0, 0, 0) if line is None else (1, *line))
+            return len(lines) - 1
+
+        cells = found[here]
+        chosen = self.by_groups([cells[:, TABLE], *(facts.T + 128)], number)
+        straight, factor, constant = np.array(lines, np.int64)[chosen].T
+        sums = (cells[:, ROOT].astype(np.int64) * factor[:, None] + constant[:, None]) % PRIMES
+        cells[:, VALUE] = np.where(straight[:, None] == 1, sums, cells[:, VALUE])
+        found[here] = cells
 
     @staticmethod
     def line(function: Callable[[Array], Array], least: int, most: int) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ from tilewright.prove.checker.findings import Finding, NoRule
 from tilewright.prove.checker.graph import QuantisedGraph, Step, Value
 from tilewright.prove.checker.machine import Machine
 from tilewright.prove.checker.names import Names
-from tilewright.prove.checker.rules import Ranges, evaluate
+from tilewright.prove.checker.rules import evaluate
 
 Array = np.ndarray
 
@@ -145,11 +145,10 @@ def _graph_outputs(names: Names, graph: QuantisedGraph, each: Callable[[Step, st
                    ) -> dict[str, Array]:  # fmt: skip
     """Cells of a graph's outputs; `each` is called with every result."""
     cells: dict[str, Array] = _inputs(names, graph)
-    ranges: Ranges = {}
     on_cpu = {(node.op, node.name) for nodes in graph.work.values() for node in nodes}
     readers = Counter(name for step in graph.steps for name in step.inputs)
     for step in graph.steps:
-        results = evaluate(names, step, graph.values, cells, ranges, on_cpu)
+        results = evaluate(names, step, graph.values, cells, on_cpu)
         for name, found in zip((n for n in step.outputs if n), results, strict=True):
             cells[name] = found
             if each is not None:
@@ -211,13 +210,12 @@ class _ProgramSide:
             raise Finding(f"CPU step {number} has other nodes than the compiler's: {', '.join(step.ops)[:200]}")
         values = self.graph.work_values
         cells: dict[str, Array] = _Cells(self.names, values)
-        ranges: Ranges = {}  # not those of the graph's tensors, which are the program's only if it is right
         made = {name for node in nodes for name in node.outputs if name}
         for name in {name for node in nodes for name in node.inputs if name} - made:
             if values[name].data is None:
                 cells[name] = self.read(name, values[name].shape)
         for node in nodes:
-            results = evaluate(self.names, node, values, cells, ranges, [(node.op, node.name)])
+            results = evaluate(self.names, node, values, cells, [(node.op, node.name)])
             if self.log is not None:
                 self.log += [found[..., VALUE] for found in results]
             cells.update(zip((n for n in node.outputs if n), results, strict=True))

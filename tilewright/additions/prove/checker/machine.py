@@ -9,7 +9,7 @@ from tilewright.isa.encoding import DecodeError, Op, check
 from tilewright.isa.instructions import Source, WideByte
 from tilewright.prove.checker import wide
 from tilewright.prove.checker.cells import CELL, VALUE
-from tilewright.prove.checker.fields import FIELDS, PRIMES, as_integers, field_product, matrix_product
+from tilewright.prove.checker.fields import FIELDS, PRIMES, as_integers, field_product
 from tilewright.prove.checker.findings import Finding, NoRule
 from tilewright.prove.checker.memories import nest
 from tilewright.prove.checker.rows import Rows
@@ -95,37 +95,18 @@ class Machine(Rows):
                 found[place] = self.wgt_cells[int(tiles[place])]
         return np.asarray(found)
 
-    def _accumulate(
-        self, rows: Array, lanes: int, sums: Array, accumulate: bool, single: tuple[Array, Array] | None
-    ) -> None:
-        """Writes sums [n, lanes, FIELDS] to ACC rows of so many lanes, or adds them.
-
-        Args:
-            single: cells and weights [n, lanes] of sums of one byte: 0 for sums without one. They are a hint, which is
-                checked where it is used.
-        """
-        cells, weights = self.single.reshape(-1, lanes, CELL), self.single_weight.reshape(-1, lanes)
-        if not accumulate or single is None:
-            weights[rows] = 0
-        if single is not None:
-            at = single[1] != 0
-            places = np.broadcast_to(rows[:, None], at.shape)[at], np.nonzero(at)[1]
-            cells[places], weights[places] = single[0][at], single[1][at]
+    def _accumulate(self, rows: Array, lanes: int, sums: Array, accumulate: bool) -> None:
+        """Writes sums [n, lanes, FIELDS] to ACC rows of so many lanes, or adds them."""
         units = lanes // self.unit
         self.order.write("ACC", (rows[:, None] * units + np.arange(units)).ravel())
         acc = self.acc.reshape(-1, lanes, FIELDS)
-        distinct, _first, inverse = np.unique(rows, return_index=True, return_inverse=True)
+        distinct, inverse = np.unique(rows, return_inverse=True)
         if len(distinct) < len(rows):
             last = len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1]
-            if accumulate:
-                total = np.zeros((len(distinct), lanes, FIELDS), np.int64)
-                np.add.at(total, inverse.ravel(), sums.astype(np.int64))
-                rows, sums = distinct, total % PRIMES
-            else:
-                rows, sums = distinct, sums[last]
-        if accumulate:
-            sums = (acc[rows].astype(np.int64) + sums) % PRIMES
-        acc[rows] = sums.astype(np.uint32)
+            total = np.zeros((len(distinct), lanes, FIELDS), np.int64)
+            np.add.at(total, inverse.ravel(), sums.astype(np.int64))
+            rows, sums = distinct, (total % PRIMES).astype(np.uint32) if accumulate else sums[last]
+        acc[rows] = self.names.added(acc[rows], sums) if accumulate else sums
 
     def _gemm(self, op: Op) -> None:
         c, loops = self.config, self.gemm_loops
@@ -133,74 +114,37 @@ class Machine(Rows):
         inner, outer = nest([l[:3] for l in loops[: op["reduce"]]], 2), nest(loops[op["reduce"] :], 3)
         acc = self.rows("ACC", op["acc"] + outer[2], c.acc_rows)
         starts, which = np.unique(outer[1], return_inverse=True)
-        groups = [np.flatnonzero(which.ravel() == i) for i in range(len(starts))]
+        groups = [np.flatnonzero(which.ravel() == i) for i in range(len(starts))]  # of one row of tiles each
         sums = np.empty((len(acc), c.block_out, FIELDS), np.uint32)
-        single = np.zeros((len(acc), c.block_out, CELL), np.uint32), np.zeros((len(acc), c.block_out), np.int64)
-        several, facts = False, []
-        together = len(groups) > 1 and all(np.array_equal(outer[0][g], outer[0][groups[0]]) for g in groups)
+        together = all(np.array_equal(outer[0][g], outer[0][groups[0]]) for g in groups)
         for members in [groups] if together else [[g] for g in groups]:
-            here = members[0]
-            rows = self.rows("ACT", op["act"] + outer[0][here][:, None] + inner[0], c.act_rows)
+            rows = self.rows("ACT", op["act"] + outer[0][members[0]][:, None] + inner[0], c.act_rows)
             self.order.read("ACT", rows.ravel())
-            values = self.act[rows, :, VALUE].reshape(len(here), -1, FIELDS)
             tiles = self.rows("WGT", op["wgt"] + outer[1][[g[0] for g in members]][:, None] + inner[1], c.wgt_tiles)
-            weights = self._weights(tiles)  # [groups, inner, out, in]
-            w = weights.transpose(1, 3, 0, 2, *range(4, weights.ndim))  # [inner, in, groups, out]
-            w = w.reshape(values.shape[1], len(members) * c.block_out, *weights.shape[4:])
-            product = matrix_product(values, w) if w.ndim == 2 else field_product(values, w[..., VALUE])
-            product = product.reshape(len(here), len(members), c.block_out, FIELDS)
-            columns: Array = np.flatnonzero(np.count_nonzero(w, axis=0) == 1) if w.ndim == 2 else np.zeros(0, int)
-            several |= w.ndim == 2 and bool((np.count_nonzero(w, axis=0) > 1).all())
-            if w.ndim > 2:  # rows of constants with one that is not 0, as those of an identity
-                known, factors = as_integers(values)
-                one = np.flatnonzero(known.all(axis=1) & (np.count_nonzero(factors, axis=1) == 1))
-                source = np.argmax(factors[one] != 0, axis=1)
-                several |= not len(one)
-                for i, group in enumerate(members):
-                    single[0][group[one]] = w[source, i * c.block_out : (i + 1) * c.block_out]
-                    single[1][group[one]] = factors[one, source][:, None]
-            for column in columns:
-                i, lane = divmod(int(column), c.block_out)
-                source = int(np.flatnonzero(w[:, column])[0])
-                single[0][members[i], lane] = self.act[rows[:, source // c.block_in], source % c.block_in]
-                single[1][members[i], lane] = w[source, column]
+            found = self._product(self.act[rows].reshape(len(rows), -1, CELL), tiles)
             for i, group in enumerate(members):
-                sums[group] = product[:, i]
-            if (
-                self.weights_made
-                and w.ndim == 2
-                and w.max() == 1
-                and w.min() >= 0
-                and (most := int(w.sum(axis=0).max())) + op["accumulate"] > 1
-            ):
-                facts += [(group, 128 * most, 1) for group in members if len(np.unique(acc)) == len(acc)]
-            elif w.ndim > 2 and known.all() and len(np.unique(acc)) == len(acc):
-                facts += [(group, *self._range_of(factors, tiles[i])) for i, group in enumerate(members)]
-        before = self.acc.reshape(-1, c.block_out, FIELDS)[acc] if facts else sums
-        self._accumulate(acc, c.block_out, sums, bool(op["accumulate"]), None if several else single)
-        for group, bound, multiple in facts:
-            self._keep_range(acc[group], before[group], bool(op["accumulate"]), bound, multiple)
+                sums[group] = found[:, i * c.block_out : (i + 1) * c.block_out]
+        self._accumulate(acc, c.block_out, sums, bool(op["accumulate"]))
 
-    def _range_of(self, factors: Array, tiles: Array) -> tuple[int, int]:
-        """Bound and greatest known divisor of sums of any bytes of tiles times constants [n, tiles * block_in]."""
-        distinct, which = np.unique(tiles, return_inverse=True)
-        total = np.zeros((len(distinct), len(factors), self.config.block_in), np.int64)
-        np.add.at(total, which.ravel(), factors.reshape(len(factors), len(tiles), -1).swapaxes(0, 1))
-        return int(128 * abs(total).sum(axis=(0, 2)).max()), int(np.gcd.reduce(total.ravel()))
-
-    def _keep_range(self, rows: Array, before: Array, accumulate: bool, bound: int, multiple: int) -> None:
-        """Keeps the range of sums in ACC rows, to which a sum within a bound was added."""
-        after = self.acc.reshape(-1, self.config.block_out, FIELDS)[rows].reshape(-1, FIELDS)
-        if not multiple:
-            return
-        facts = np.tile([-bound, bound, multiple], (len(after), 1))
-        if accumulate:
-            here, old = self.names.ranges.find(before.reshape(-1, FIELDS))
-            after, facts = after[here], facts[here]
-            facts[:, :2] += old[:, :2]
-            facts[:, 2] = np.gcd(facts[:, 2], old[:, 2])
-        unknown = ~as_integers(after)[0]
-        self.names.ranges.keep(after[unknown], facts[unknown])
+    def _product(self, cells: Array, tiles: Array) -> Array:
+        """Elements [rows, groups * block_out, FIELDS] of cells [rows, n, CELL] times tiles [groups, n / block_in]."""
+        weights = self._weights(tiles)  # [groups, inner, out, in]
+        if weights.ndim == 4:
+            w = weights.transpose(1, 3, 0, 2).reshape(cells.shape[1], -1)
+            return self.names.product(cells, w, self.weights_made and w.max() == 1 and w.min() >= 0)
+        known, factors = as_integers(cells[..., VALUE])
+        if not known.all():
+            matrix = weights[..., VALUE].transpose(1, 3, 0, 2, 4).reshape(cells.shape[1], -1, FIELDS)
+            return field_product(cells[..., VALUE], matrix)
+        found = []
+        for group, made in zip(tiles, weights, strict=True):  # constants times activations: each tile once
+            distinct, first, which = np.unique(group, return_index=True, return_inverse=True)
+            total = np.zeros((len(distinct), len(cells), self.config.block_in), np.int64)
+            np.add.at(total, which.ravel(), factors.reshape(len(cells), len(group), -1).swapaxes(0, 1))
+            columns = made[first].swapaxes(0, 1).reshape(self.config.block_out, -1, CELL)
+            factor = total.transpose(0, 2, 1).reshape(-1, len(cells))
+            found.append(self.names.product(columns, factor, ranges=True).swapaxes(0, 1))
+        return np.concatenate(found, axis=1)
 
     def _depthwise(self, op: Op) -> None:
         c, loops = self.config, self.gemm_loops
@@ -224,22 +168,12 @@ class Machine(Rows):
         weights = self._weights(tiles)[:, :lanes]
         if weights.ndim > 3:
             raise NoRule("no rule for a window with weights that are no constants")
-        sums = np.zeros((len(at), lanes, FIELDS), np.int64)
-        single = np.zeros((len(at), lanes, CELL), np.uint32), np.zeros((len(at), lanes), np.int64)
-        alone = (np.count_nonzero(weights, axis=2) == 1)[which.ravel()]
-        for slot in range(c.block_in):
-            w = weights[which.ravel(), :, slot].astype(np.int64)
-            source = at - slot - op["delay"] * (slot // c.window_segment)
-            used = np.flatnonzero((source >= 0) & w.any(axis=1))
-            if len(used):
-                slice_ = slice(op["slice"] * lanes, (op["slice"] + 1) * lanes)
-                values = self.act[pushed[source[used]], slice_, VALUE].astype(np.int64)
-                sums[used] += values * w[used][..., None]
-                if (here := alone[used] & (w[used] != 0)).any():
-                    single[0][used] = np.where(here[..., None], self.act[pushed[source[used]], slice_], single[0][used])
-                    single[1][used] = np.where(here, w[used], single[1][used])
-        found = single if alone.any() else None
-        self._accumulate(acc, lanes, (sums % PRIMES).astype(np.uint32), bool(op["accumulate"]), found)
+        slots = np.flatnonzero(weights.any(axis=(0, 1)) | (np.arange(c.block_in) == 0))
+        source = at[:, None] - slots - op["delay"] * (slots // c.window_segment)
+        w = np.where(source >= 0, weights[which.ravel()][:, :, slots].swapaxes(0, 1), 0)  # [lanes, n, slots]
+        cells = self.act[pushed[np.maximum(source, 0)], op["slice"] * lanes : (op["slice"] + 1) * lanes]
+        sums = self.names.window(np.moveaxis(cells, 2, 0), w).swapaxes(0, 1)
+        self._accumulate(acc, lanes, sums, bool(op["accumulate"]))
 
     # VECTOR
 
@@ -271,21 +205,14 @@ class Machine(Rows):
             if source == Source.MUL:
                 cells = self._multiplied(self.act[a[:, 0]], self.act[b], bias, scale, rule)
             else:
-                values = self.act[a, :, VALUE].astype(np.int64).sum(axis=1) if source == Source.SUM else (
-                    self.acc.reshape(-1, c.block_in, FIELDS)[a].astype(np.int64))  # fmt: skip
-                total = ((values + bias[..., None] % PRIMES) % PRIMES).astype(np.uint32)
-                single, parts = None, None
+                if source == Source.SUM:
+                    values = names.window(np.moveaxis(self.act[a], 1, 2), np.ones(a.shape[1]))
+                else:
+                    values = self.acc.reshape(-1, c.block_in, FIELDS)[a]
                 if made:
                     biases = np.array([self.prm_bias[int(prm[i])] for i in made], np.int64)
-                    total[made] = ((values[made] + biases) % PRIMES).astype(np.uint32)
-                elif source == Source.ACC:
-                    parts = values, bias
-                if source == Source.ACC:
-                    weights = self.single_weight.reshape(-1, c.block_in)[a]
-                    single = self.single.reshape(-1, c.block_in, CELL)[a], weights
-                elif a.shape[1] == 1:
-                    single = self.act[a[:, 0]], np.ones((len(a), c.block_in), np.int64)
-                cells = names.requantize(total, scale, *rule, None, single, parts)
+                    values[made], bias[made] = (values[made] + biases) % PRIMES, 0
+                cells = names.requantize(values, bias, scale, rule)
         elif source == Source.MAX:
             cells = names.maximum(np.moveaxis(self.act[a], 1, 2))
         else:

@@ -47,8 +47,6 @@ class Memories:
         c = config
         self.act = names.random((c.act_rows, c.block_in), "ACT", label)
         self.acc = names.random((c.acc_rows * c.block_out,), "ACC", label)[:, VALUE].copy()
-        self.single = np.zeros((len(self.acc), CELL), np.uint32)  # the one byte in a sum, where it may be one
-        self.single_weight = np.zeros(len(self.acc), np.int64)
         self.wgt = np.zeros((c.wgt_tiles, c.block_out, c.block_in), np.int8)
         self.wgt_cells: dict[int, Array] = {}  # tiles that are no constants: cells
         #: True if activations become weights: only then sums are needed of which quotients are made.
@@ -182,12 +180,12 @@ class Memories:
         flipped = np.arange(256, dtype=np.uint8).view(np.int8) ^ np.int8(-128)
         low, second = (names.look_up(pairs[:, :, i], flipped)[..., VALUE].astype(np.int64) + 128 for i in (0, 1))
         high, sign = pairs[:, :, 2], pairs[:, :, 3]
-        here, facts = names.ranges.find(high[..., ROOT])
+        here, facts = names.reach.find(high[..., ROOT])
         wide = constant[:, :, 2] % 256 + 256 * constant[:, :, 3]
         found = np.where((known[:, :, 2] & known[:, :, 3])[..., None], wide[..., None] % PRIMES, -1)
         same = (high[..., ROOT] == sign[..., ROOT]).all(axis=-1)[here]
         at = tuple(axis[same] for axis in np.nonzero(here))
-        cases = np.concatenate([np.stack([high[at][:, TABLE], sign[at][:, TABLE]], axis=1), facts[same][:, :2]], axis=1)
+        cases = np.concatenate([np.stack([high[at][:, TABLE], sign[at][:, TABLE]], axis=1), facts[same]], axis=1)
         for case in np.unique(cases, axis=0):
             upper, top, least, most = (int(v) for v in case)
             both = names.table(upper).view(np.uint8) + 256 * names.table(top).astype(np.int64)

@@ -61,9 +61,6 @@ def _places(node: Node) -> Array:
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 def reshape(node: Node) -> Array:
-    before, after = node.type().shape, node.result.shape
-    if len(before) > 1 and len(after) > 1 and before[:2] == after[:2]:
-        node.keep(1, *node.range(0, 1))
     return _moved(node, _places(node))
 
 

@@ -7,6 +7,7 @@ same operator, attributes and operands. Data movement is exact for all of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
-from tilewright.prove.checker.cells import VALUE
+from tilewright.prove.checker.cells import CELL, VALUE
 from tilewright.prove.checker.fields import PRIMES, residues
 from tilewright.prove.checker.findings import NoRule
 from tilewright.prove.checker.graph import Step, Value
@@ -23,8 +24,6 @@ from tilewright.prove.checker.names import Names
 Array = np.ndarray
 Rule = Callable[["Node"], Array | list[Array]]
 RULES: dict[str, Rule] = {}
-#: By tensor: an axis, and the least and largest value along it for every input, where these are known.
-Ranges = dict[str, tuple[int, Array, Array]]
 #: Operators of whole rows: those that the NPU runs have rules, but are not quite those of the frameworks.
 ROWS = ("QSoftmax", "QNorm", "QPlaneNorm")
 EIGHT_BIT = (np.dtype(np.int8), np.dtype(np.uint8))
@@ -41,10 +40,7 @@ def rule(*ops: str) -> Callable[[Rule], Rule]:
 class Node:
     """A node under evaluation: its operands' cells, types and attributes."""
 
-    def __init__(
-        self, names: Names, step: Step, values: Mapping[str, Value], cells: Mapping[str, Array], ranges: Ranges
-    ) -> None:
-        self.ranges = ranges
+    def __init__(self, names: Names, step: Step, values: Mapping[str, Value], cells: Mapping[str, Array]) -> None:
         self.names, self.step, self.attributes = names, step, step.attributes
         self.types = [values[n] if n else None for n in step.inputs]
         self.result = values[next(n for n in step.outputs if n)]
@@ -88,48 +84,32 @@ class Node:
         """Least and largest value of an operand for each place along an axis, for every input of the network."""
         low, high = self.names.limits(self.cells(number))
         others = tuple(i for i in range(low.ndim) if i != axis)
-        low, high = low.min(axis=others), high.max(axis=others)
-        known = self.ranges.get(self.step.inputs[number])
-        if known is not None and known[0] == axis:
-            low, high = np.maximum(low, known[1]), np.minimum(high, known[2])
-        return low, high
-
-    def keep(self, axis: int, low: Array, high: Array) -> None:
-        """Keeps the range of the result."""
-        self.ranges[next(n for n in self.step.outputs if n)] = axis, low.astype(np.int64), high.astype(np.int64)
+        return low.min(axis=others), high.max(axis=others)
 
     def requantized(
-        self, acc: Array, scale: Any, rounding: int = Rounding.EVEN, bounds: tuple[Array, Array] | None = None,
-        axis: int = 1, single: tuple[Array, Array] | None = None,
+        self, sums: Array, bias: Any, scale: Any, rounding: int = Rounding.EVEN,
+        bounds: tuple[Array, Array] | None = None,
     ) -> Array:  # fmt: skip
-        """Cells of a sum, with the channels of `scale` and of `bounds` (least and largest sums) on the last axis.
-
-        Args:
-            axis: that of the channels in the result.
-            single: as for `Names.requantize`.
-        """
-        bits, zero_point, limits = numerics.scale_bits(scale), self.result.stored_zero_point, self.limits()
-        if bounds is not None and min(bounds[0].min(), -bounds[1].max()) > -(1 << 31):
-            ends = [numerics.requantize(end, bits, zero_point, *limits, rounding) for end in bounds]
-            self.keep(axis, np.minimum(*ends), np.maximum(*ends))
-        return self.names.requantize(acc, bits, zero_point, *limits, rounding, bounds, single)
+        """Cells of sums [..., FIELDS] and integers; channels of `bias`, `scale` and `bounds` (least and largest sums) on
+        the last axis."""
+        rule = (self.result.stored_zero_point, *self.limits(), int(rounding))
+        return self.names.requantize(sums, np.asarray(bias), numerics.scale_bits(scale), rule, bounds)
 
 
 def evaluate(
-    names: Names, step: Step, values: Mapping[str, Value], cells: Mapping[str, Array], ranges: Ranges,
+    names: Names, step: Step, values: Mapping[str, Value], cells: Mapping[str, Array],
     on_cpu: Container[tuple[str, str]],
 ) -> list[Array]:  # fmt: skip
     """Cells of every result of a node. Operators without a rule of their own are unknown functions of their operands.
 
     Args:
-        ranges: of the tensors in `cells`; those of the results are added.
         on_cpu: operator and name of the nodes of CPU steps, where Softmax, norms and what has no rule are unknown
             functions.
 
     Raises:
         NoRule: a quantised operator without a rule.
     """
-    node = Node(names, step, values, cells, ranges)
+    node = Node(names, step, values, cells)
     if step.op in RULES and (step.op not in ROWS or (step.op, step.name) not in on_cpu):
         found = RULES[step.op](node)
         return found if isinstance(found, list) else [found]
@@ -176,11 +156,37 @@ def centred(node: Node, number: int = 0) -> Array:
     return np.asarray((cells[..., VALUE].astype(np.int64) - zero) % PRIMES, np.uint32)
 
 
-def planes(values: Any, fill: int, rank: int) -> tuple[int, ...]:
-    """An attribute of one or two spatial axes as that of two."""
-    sizes = tuple(int(v) for v in values)
+def padded(cells: Array, pad: Array) -> Array:
+    """Cells [..., CELL] in one row, with that of padding as the last: what number -1 of `taps` means."""
+    return np.concatenate([cells.reshape(-1, CELL), pad.reshape(1, CELL)])
+
+
+def taps(node: Node, shape: Sequence[int], kernel: Sequence[int], transposed: bool = False) -> Array:
+    """Numbers of an operand's elements [N, C, H, W] or [N, C, L] under a kernel, [N, OH, OW, C, KH * KW]; -1 for
+    padding, and for what a transposed convolution puts between elements."""
+    rank = len(kernel)
     if rank > 2:
         raise NoRule(f"no rule for windows of {rank} axes")
-    if rank == 2:
-        return sizes
-    return (fill, *sizes) if len(sizes) == 1 else (fill, sizes[0], fill, sizes[1])
+
+    def both(values: Sequence[int], fill: int) -> list[int]:
+        """An attribute of one or two spatial axes as that of two."""
+        return [fill] * (2 - rank) + [int(v) for v in values]
+
+    size, strides, dilations = both(kernel, 1), both(node["strides"], 1), both(node["dilations"], 1)
+    begins, ends = both(node["pads"][:rank], 0), both(node["pads"][rank:], 0)
+    places = np.arange(math.prod(shape)).reshape(*shape[:2], *both(shape[2:], 1))
+    if transposed:
+        n, c, h, w = places.shape
+        spread = np.full((n, c, (h - 1) * strides[0] + 1, (w - 1) * strides[1] + 1), -1)
+        spread[:, :, :: strides[0], :: strides[1]] = places
+        reach, extra = [(k - 1) * d for k, d in zip(size, dilations, strict=True)], both(node["output_padding"], 0)
+        begins = [r - b for r, b in zip(reach, begins, strict=True)]
+        ends = [r - e + x for r, e, x in zip(reach, ends, extra, strict=True)]
+        cut = [slice(max(0, -b), k - max(0, -e)) for b, e, k in zip(begins, ends, spread.shape[2:], strict=True)]
+        places, strides = spread[:, :, cut[0], cut[1]], [1, 1]
+    around = [(max(0, b), max(0, e)) for b, e in zip(begins, ends, strict=True)]
+    places = np.pad(places, [(0, 0), (0, 0), *around], constant_values=-1)
+    window = [(k - 1) * d + 1 for k, d in zip(size, dilations, strict=True)]
+    found = np.lib.stride_tricks.sliding_window_view(places, window, axis=(2, 3))
+    found = found[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+    return np.moveaxis(found.reshape(*found.shape[:4], -1), 1, 3)

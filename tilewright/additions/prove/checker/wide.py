@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.isa import wide_numerics
-from tilewright.prove.checker.cells import VALUE
+from tilewright.prove.checker.cells import CELL, VALUE
 from tilewright.prove.checker.fields import PRIMES, Array, as_integers, residues
 from tilewright.prove.checker.names import Names
 from tilewright.prove.checker.products import convolved
-from tilewright.prove.checker.rules import Node, planes, rule, unknown
+from tilewright.prove.checker.rules import Node, padded, rule, taps, unknown
 
 
 def split(names: Names, values: Array) -> tuple[Array, Array]:
@@ -48,22 +48,21 @@ def results(names: Names, high: Array, low: Array, bias: Array, scale: Array, le
 
 @rule("QConv16")
 def convolution(node: Node) -> Array:
-    w, rank, taps = node.constant(1).astype(np.int64), len(node["kernel"]), (*range(1, node.constant(1).ndim),)
+    w, names, shape = node.constant(1).astype(np.int64), node.names, node.type().shape
+    whole = w.sum(axis=(*range(1, w.ndim),))
     given = node.constant(2).astype(np.int64) if len(node.types) > 2 and node.types[2] is not None else 0
-    whole = w.sum(axis=taps)
     if np.abs(given + 128 * whole).max() > wide_numerics.WIDE_BIAS_MOST:  # the CPU's alone
         return unknown(node)[0]
     bias, scale = wide_numerics.wide_parameters(given + 128 * whole, node["multipliers"], node["shifts"])
-    parts = list(split(node.names, node.cells()[..., VALUE]))
-    parts[1] = np.asarray((parts[1].astype(np.int64) + 128) % PRIMES, np.uint32)  # 0 where there is padding
-    if rank == 1:
-        parts, w = [part[:, :, None] for part in parts], w[:, :, None]
-    strides, dilations = (planes(node[k], 1, rank) for k in ("strides", "dilations"))
-    high, low = (convolved(x, w, strides, planes(node["pads"], 0, rank), dilations, node["group"]) for x in parts)
+    high, low = split(names, node.cells()[..., VALUE])
+    low = np.asarray((low.astype(np.int64) + 128) % PRIMES, np.uint32)  # 0 where there is padding
+    places, w = taps(node, shape, w.shape[2:]), w.reshape(*w.shape[:2], -1)
+    high, low = (
+        convolved(names, padded(names.cells(part), names.bytes[0]), places, w, node["group"]) for part in (high, low)
+    )
     low = np.asarray((low + 128 * (-whole[:, None] % PRIMES)) % PRIMES, np.uint32)
-    found = results(node.names, high, low, bias, scale, node["low"], node["high"])
-    found = node.names.cells(np.moveaxis(found, 3, 1))
-    return found.reshape(*node.result.shape, found.shape[-1])
+    found = results(names, high, low, bias, scale, node["low"], node["high"])
+    return names.cells(np.moveaxis(found, 3, 1)).reshape(*node.result.shape, CELL)
 
 
 @rule("SplitBytes")
