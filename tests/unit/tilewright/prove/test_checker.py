@@ -251,15 +251,34 @@ WHOLE = {"layers": 1, "width": 96, "heads": 3, "kv_heads": 1, "hidden": 64, "win
 
 
 @pytest.mark.medium
-def test_windows_have_no_rule() -> None:
-    """Rows that the runtime moves are not proved, and nothing is said to be wrong."""
+def test_rows_that_the_runtime_moves_are_proved_and_faults_in_them_are_not() -> None:
     model = zoo.build_quantized("micro_llama", **WHOLE).SerializeToString()  # type: ignore[arg-type]
-    source, shapes = ModelSource(model, {"input_ids": [1, 1]}, states="auto"), {"input_ids": [1, 1]}
-    program = tw.compile_program(model, "base", states="auto", shapes=shapes)
-    assert program.windows and any(state.begin.relayout is not None for state in program.states)
-    verdict = prove(quantised_graph(source, PRESETS["base"], ProgramOptions().compiler), program, seed=1)
-    assert not verdict.proved
-    assert verdict.reason == "not proved: no rule for windows of memory that the runtime moves"
+    entries = {name: {"input_ids": [1, n]} for name, n in (("prefill", 32), ("decode", 1))}
+    program = tw.compile_program(model, "base", states="auto", entries=entries)
+    graphs = quantised_graphs(
+        ModelSource(model, states="auto"), PRESETS["base"], ProgramOptions().compiler, entries
+    )  # fmt: skip
+    verdicts = prove_all(graphs, program, seed=1)
+    assert all(verdict.proved for verdict in verdicts.values()), verdicts
+    assert verdicts["decode"].rules["row put into others"] == 4
+
+    def decoded(changed: Program) -> bool:
+        return prove(graphs["decode"], changed, seed=1, entry="decode").proved
+
+    (window,) = program.windows
+    assert decoded(program)
+    for name, value in (("period", 16), ("stride", 32), ("tensor", "input_ids")):
+        assert not decoded(replace(program, windows=[replace(window, **{name: value})])), name
+    ops = from_bytes(program.instructions)
+    stores = [i for i, each in enumerate(ops) if each.name == "STORE" and each["region"] == window.region]
+    assert len(stores) == 2
+    for at in stores:
+        own = ops[at].values
+        faults = [{name: own[name] + step} for name, step in (("region", -1), ("offset", 16), ("row", 1))]
+        for change in (*faults, {"wait0": 0, "wait1": 0}):
+            wrong = Op(ops[at].instruction, own | change)
+            changed = replace(program, instructions=to_bytes([*ops[:at], wrong, *ops[at + 1 :]]))
+            assert not decoded(changed), change
 
 
 @pytest.mark.medium

@@ -186,6 +186,15 @@ def test_a_sum_of_one_byte_is_a_table(names: Names) -> None:
     assert not same(two[:, 0], names.look_up(cells[:, 1], wanted))
 
 
+def test_what_is_left_modulo_a_number(names: Names) -> None:
+    values = np.concatenate([names.random((3,), "x")[..., VALUE], residues(np.array([-1, 0, 37]))])
+    left = names.modulo(values, 32)
+    assert as_integers(left[3:])[1].tolist() == [31, 0, 5]
+    assert np.array_equal(names.modulo(left, 32), left)
+    assert not np.array_equal(names.modulo(values, 16)[:3], left[:3])
+    assert not np.array_equal(names.modulo(left, 16)[:3], left[:3])
+
+
 def test_another_seed_gives_other_names() -> None:
     first, second = Names(1), Names(2)
     assert not same(first.random((3,), "x"), second.random((3,), "x"))

@@ -13,6 +13,7 @@ from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import BlockedLayout, Buffer, CpuStep, Layout, NpuStep, Program, TensorInfo
 from tilewright.prove.checker import elements, moves, norms, products, wide  # noqa: F401  # they register the rules
 from tilewright.prove.checker.cells import CELL, VALUE, words_of
+from tilewright.prove.checker.fields import FIELDS
 from tilewright.prove.checker.findings import Finding, NoRule
 from tilewright.prove.checker.graph import QuantisedGraph, Step, Value
 from tilewright.prove.checker.machine import Machine
@@ -177,8 +178,9 @@ class _ProgramSide:
             self.buffers[name] = self.buffers[info.name] = self.buffers[info.buffer]
         self.host: dict[str, Array] = {}
         cells = _inputs(names, graph)
-        if program.windows:
-            raise NoRule("no rule for windows of memory that the runtime moves")
+        self.windows = {
+            w.region: (w.period, w.stride, _row(names, cells.get(w.tensor), w.period)) for w in program.windows
+        }
         for name, info in begins.items():
             self.write(name, cells[name] if info.relayout is None else _blocked(cells[name], info.relayout))
 
@@ -193,7 +195,14 @@ class _ProgramSide:
                 image = self.program.instructions[step.first * INSTRUCTION_BYTES :][: step.count * INSTRUCTION_BYTES]
                 ops = from_bytes(image)
                 machine = Machine(
-                    self.names, self.program.config, self.program.constants, self.arena, ops, number, self.log
+                    self.names,
+                    self.program.config,
+                    self.program.constants,
+                    self.arena,
+                    self.windows,
+                    ops,
+                    number,
+                    self.log,
                 )
                 if weights is not None:
                     machine.wgt[:], machine.wgt_known[:] = weights
@@ -267,6 +276,11 @@ class _ProgramSide:
             if b.offset < buffer.offset + buffer.nbytes and buffer.offset < b.offset + b.nbytes:
                 del self.host[other]
         self.host[buffer.name] = cells
+
+
+def _row(names: Names, cells: Array | None, rows: int) -> Array:
+    """The element of the row at which a window begins: the first element of an input modulo the rows, or 0."""
+    return np.zeros(FIELDS, np.uint32) if cells is None else names.modulo(cells.reshape(-1, CELL)[:1, VALUE], rows)[0]
 
 
 def _ends(graph: QuantisedGraph, program: Program) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,12 +12,13 @@ from tilewright.isa.encoding import Op
 from tilewright.isa.instructions import Memory
 from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION
 from tilewright.prove.checker.cells import CELL, ROOT, TABLE, VALUE
-from tilewright.prove.checker.fields import PRIMES, as_integers
+from tilewright.prove.checker.fields import FIELDS, PRIMES, as_integers
 from tilewright.prove.checker.findings import Finding, NoRule
 from tilewright.prove.checker.names import Names
 from tilewright.prove.checker.order import Order
 
 Array = np.ndarray
+Window = tuple[int, int, Array]
 
 
 def nest(levels: Sequence[Sequence[int]], operands: int) -> list[Array]:
@@ -35,14 +36,17 @@ class Memories:
     Args:
         constants: the constant region.
         arena: cells [bytes, CELL] of the arena, which STORE changes.
+        windows: of regions that begin at a row of the arena: number of rows, bytes from one to the next, the element
+            of the row's number.
         log: receives the elements of everything VECTOR makes, None to leave that out.
     """
 
     def __init__(
-        self, names: Names, config: NpuConfig, constants: bytes, arena: Array, ops: Sequence[Op], label: int,
+        self, names: Names, config: NpuConfig, constants: bytes, arena: Array, windows: Mapping[int, Window],
+        ops: Sequence[Op], label: int,
         log: list[Array] | None = None,
     ) -> None:  # fmt: skip
-        self.names, self.config, self.arena, self.ops, self.log = names, config, arena, ops, log
+        self.names, self.config, self.arena, self.windows, self.ops, self.log = names, config, arena, windows, ops, log
         self.constants = np.frombuffer(constants, np.int8)
         c = config
         self.act = names.random((c.act_rows, c.block_in), "ACT", label)
@@ -231,15 +235,21 @@ class Memories:
     def _store(self, op: Op) -> None:
         (count0, rows0, mem0), (count1, rows1, mem1) = self.boxes["STORE"]
         c = self.config
-        if op["region"] != ARENA_REGION:
+        rows_of, stride, number = self.windows.get(op["region"], (1, 0, np.zeros(FIELDS, np.uint32)))
+        if op["region"] != ARENA_REGION and op["region"] not in self.windows:
             raise Finding(f"region {op['region']} must not be written")
         at, offsets = nest([(op["count"], 1, c.block_in), (count0, rows0, mem0), (count1, rows1, mem1)], 2)
         rows = self.rows("ACT", op["row"] + at, c.act_rows)
         places = (op["offset"] + offsets[:, None] + np.arange(c.block_in)) % (1 << c.offset_bits)
+        places = places + stride * np.arange(rows_of)[:, None, None]  # wherever the region begins
         if places.max() >= len(self.arena):
             raise Finding(f"byte {int(places.max())} is beyond the {len(self.arena)} bytes of the arena")
         self.order.read("ACT", rows)
         self.order.write("arena", places.ravel())
-        if len(np.unique(offsets)) != len(offsets):
+        if len(np.unique(places[:, :, 0])) != places[:, :, 0].size:
             raise NoRule("no rule for a box that writes a byte twice")
-        self.arena[places] = self.act[rows]
+        cells = self.act[rows]
+        if rows_of > 1:
+            begin = np.arange(rows_of)[:, None, None]
+            cells = self.names.put(self.arena[places][..., VALUE], begin, number, cells[..., VALUE])
+        self.arena[places] = cells

@@ -103,11 +103,20 @@ def scatter(node: Node) -> Array:
     old, places, new = (np.moveaxis(node.cells(i)[..., VALUE], axis, 0) for i in range(3))
     if old.shape[1:] != new.shape[1:]:
         return unknown(node)[0]
-    node.names.count("elements put into others")
-    rows = np.arange(len(old), dtype=np.uint64).reshape(-1, *(1,) * (old.ndim - 2))
-    column = [np.broadcast_to(x, old.shape) for pair in zip(places, new, strict=True) for x in pair]
-    found = node.names.mix(("scatter", len(old)), old, np.broadcast_to(rows, old.shape[:-1]), *column)
-    return np.moveaxis(node.names.cells(found), 0, axis)
+    rows = np.arange(len(old)).reshape(-1, *(1,) * (old.ndim - 2))
+    column = [part for pair in zip(node.names.modulo(places, len(old)), new, strict=True) for part in pair]
+    return np.moveaxis(node.names.put(old, rows, *column), 0, axis)
+
+
+@rule("Mod")
+def modulo(node: Node) -> Array:
+    """Integers modulo one positive constant; others are unknown."""
+    divisor = node.type(1).data
+    whole = divisor is not None and divisor.size == 1 and divisor.dtype.kind in "iu" and divisor.item() > 0
+    if divisor is None or not whole or node.attributes.get("fmod", 0):
+        return unknown(node)[0]
+    found = node.names.modulo(node.cells()[..., VALUE], divisor.item())
+    return np.broadcast_to(node.names.cells(found), (*node.result.shape, CELL))
 
 
 @rule("Tile", "Expand")

@@ -43,6 +43,7 @@ class Names(Functions):
         super().__init__(seed)
         self.whole = Facts(FIELDS)  # lowest bytes: elements of the integers
         self._sums = Facts(3)  # sums: a scale, least and largest value
+        self._left = Facts(1)  # what integers leave modulo a number: this
         self._alone = Facts(CELL + 1)  # sums: the one byte in them that is no constant, and its weight
 
     # sums
@@ -209,6 +210,26 @@ class Names(Functions):
                          self.cells(elements))  # fmt: skip
         self.whole.keep(elements[~known][:, 0], sums[~known])
         return np.asarray(found, np.uint32)
+
+    def modulo(self, values: Array, n: int) -> Array:
+        """Elements of what integers [..., FIELDS] leave modulo n, at least 0."""
+        known, value = as_integers(values)
+        again, least = self._left.find(values)
+        again[again] = least[:, 0] == n
+        found = np.where(again[..., None], values, self.mix(("modulo", n), values))
+        self._left.keep(found[~known], np.full((np.count_nonzero(~known), 1), n))
+        return np.where(known[..., None], residues(value % n), found)
+
+    def put(self, old: Array, row: Array, *column: Array) -> Array:
+        """Cells of row `row` (uint64, broadcast) of a table of which some rows are replaced.
+
+        Args:
+            old: its elements [..., FIELDS].
+            column: elements in turns: the number of a row, and its new element.
+        """
+        self.count("row put into others")
+        parts = [np.broadcast_to(part, old.shape) for part in column]
+        return self.cells(self.mix(("put",), old, np.broadcast_to(row, old.shape[:-1]).astype(np.uint64), *parts))
 
     def opaque(self, key: Sequence[object], operands: Sequence[Array], shape: Sequence[int]) -> Array:
         """Cells of an unknown function of whole tensors: the same for the same key and operands."""

@@ -90,8 +90,11 @@ class Node:
         self, sums: Array, bias: Any, scale: Any, rounding: int = Rounding.EVEN,
         bounds: tuple[Array, Array] | None = None,
     ) -> Array:  # fmt: skip
-        """Cells of sums [..., FIELDS] and integers; channels of `bias`, `scale` and `bounds` (least and largest sums) on
-        the last axis."""
+        """Cells of sums [..., FIELDS] and integers. The channels of all of these are on the last axis.
+
+        Args:
+            bounds: least and largest sums.
+        """
         rule = (self.result.stored_zero_point, *self.limits(), int(rounding))
         return self.names.requantize(sums, np.asarray(bias), numerics.scale_bits(scale), rule, bounds)
 
