@@ -10,6 +10,7 @@ from dataclasses import replace
 from tilewright.isa.program import Program
 from tilewright.prove.checker.compare import Verdict, prove
 from tilewright.prove.checker.graph import QuantisedGraph
+from tilewright.prove.difference import locate
 
 
 def prove_all(graphs: Mapping[str, QuantisedGraph], program: Program, seed: int | None = None) -> dict[str, Verdict]:
@@ -19,7 +20,10 @@ def prove_all(graphs: Mapping[str, QuantisedGraph], program: Program, seed: int 
         seed: of the names; None for a new one.
     """
     chosen = secrets.randbits(63) if seed is None else seed
-    return {name: prove(graph, program, chosen, name) for name, graph in graphs.items()}
+    verdicts = {name: prove(graph, program, chosen, name) for name, graph in graphs.items()}
+    for name, verdict in verdicts.items():
+        locate(graphs[name], program, verdict, name)
+    return verdicts
 
 
 def joined(verdicts: Mapping[str, Verdict]) -> Verdict:

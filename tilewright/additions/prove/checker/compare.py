@@ -12,7 +12,7 @@ from tilewright.isa.encoding import DecodeError, from_bytes
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import BlockedLayout, Buffer, CpuStep, Layout, NpuStep, Program, TensorInfo
 from tilewright.prove.checker import elements, moves, norms, products, wide  # noqa: F401  # they register the rules
-from tilewright.prove.checker.cells import CELL, VALUE, words_of
+from tilewright.prove.checker.cells import CELL, VALUE
 from tilewright.prove.checker.fields import FIELDS
 from tilewright.prove.checker.findings import Finding, NoRule
 from tilewright.prove.checker.graph import QuantisedGraph, Step, Value
@@ -29,8 +29,8 @@ class Difference:
 
     Attributes:
         output, place: output tensor, and the index of the element in it.
-        tensor, layer, index: the first tensor of the graph, in its order, with an element that the program never
-            computes, the node that makes it, and the first such element; "" and () if there is none.
+        tensor, layer, index: what `difference` beside this folder finds: the first tensor of the graph, in its order,
+            with an element that the program never computes, the node that makes it, and the first such element.
         differing: number of differing elements of all outputs.
     """
 
@@ -91,19 +91,18 @@ def prove(graph: QuantisedGraph, program: Program, seed: int, entry: str = "") -
     names = Names(seed)
     verdict = Verdict(seed=seed, rules=names.used, assumed=names.assumed)
     try:
-        wanted = _graph_outputs(names, graph)
+        wanted = graph_outputs(names, graph)
         verdict.elements = sum(int(np.prod(graph.values[name].shape)) for name in graph.outputs)
-        side = _ProgramSide(names, graph, program, verdict, entry)
+        side = ProgramSide(names, graph, program, verdict, entry)
         side.run()
         _compare(graph, program, side, wanted, verdict)
         if program.later and verdict.difference is None:
-            again = _ProgramSide(names, graph, program.of_later_runs(), verdict, entry)
+            again = ProgramSide(names, graph, program.of_later_runs(), verdict, entry)
             again.run(side.weights)
             _compare(graph, program, again, wanted, verdict)
-            if any((a != b).any() for a, b in zip(again.weights, side.weights, strict=True)):
+            if (again.weights != side.weights).any():
                 raise Finding("a later run does not leave the weights that it began with")
         if verdict.difference is not None:
-            _locate(graph, program, verdict, entry)
             verdict.reason = "not proved: outputs have other names in the program than in the graph"
     except (DecodeError, Finding, NoRule) as error:
         verdict.reason = ("not proved: " if isinstance(error, NoRule) else "") + str(error)
@@ -142,7 +141,7 @@ def _constant(names: Names, value: Value) -> Array:
     return names.random(data.shape, "constant", str(data.dtype), data.tobytes())
 
 
-def _graph_outputs(names: Names, graph: QuantisedGraph, each: Callable[[Step, str, Array], None] | None = None,
+def graph_outputs(names: Names, graph: QuantisedGraph, each: Callable[[Step, str, Array], None] | None = None,
                    ) -> dict[str, Array]:  # fmt: skip
     """Cells of a graph's outputs; `each` is called with every result."""
     cells: dict[str, Array] = _inputs(names, graph)
@@ -161,14 +160,13 @@ def _graph_outputs(names: Names, graph: QuantisedGraph, each: Callable[[Step, st
     return {name: cells[name] for name in graph.outputs}
 
 
-class _ProgramSide:
+class ProgramSide:
     """The memories of a program, and its steps."""
 
     def __init__(
         self, names: Names, graph: QuantisedGraph, program: Program, verdict: Verdict, entry: str,
-        log: list[Array] | None = None,
     ) -> None:  # fmt: skip
-        self.names, self.graph, self.program, self.verdict, self.log = names, graph, program, verdict, log
+        self.names, self.graph, self.program, self.verdict = names, graph, program, verdict
         self.arena = names.random((program.arena_bytes,), "arena")
         begins, self.outputs = _ends(graph, program)
         self.buffers = {b.name: b for b in program.buffers}
@@ -184,7 +182,7 @@ class _ProgramSide:
         for name, info in begins.items():
             self.write(name, cells[name] if info.relayout is None else _blocked(cells[name], info.relayout))
 
-    def run(self, weights: tuple[Array, Array] | None = None) -> None:
+    def run(self, weights: Array | None = None) -> None:
         """Runs all steps.
 
         Args:
@@ -202,10 +200,9 @@ class _ProgramSide:
                     self.windows,
                     ops,
                     number,
-                    self.log,
                 )
                 if weights is not None:
-                    machine.wgt[:], machine.wgt_known[:] = weights
+                    machine.wgt[:] = weights
                 machine.run(step.first)
                 self.weights = machine.constant_weights()
                 self.verdict.instructions += step.count
@@ -225,8 +222,6 @@ class _ProgramSide:
                 cells[name] = self.read(name, values[name].shape)
         for node in nodes:
             results = evaluate(self.names, node, values, cells, [(node.op, node.name)])
-            if self.log is not None:
-                self.log += [found[..., VALUE] for found in results]
             cells.update(zip((n for n in node.outputs if n), results, strict=True))
             if node.op in _CONVERSIONS:
                 self.verdict.conversions += 1
@@ -315,7 +310,7 @@ def _plain(blocks: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _compare(
-    graph: QuantisedGraph, program: Program, side: _ProgramSide, wanted: dict[str, Array], verdict: Verdict
+    graph: QuantisedGraph, program: Program, side: ProgramSide, wanted: dict[str, Array], verdict: Verdict
 ) -> None:
     for name in graph.outputs:
         value = graph.values[name]
@@ -335,24 +330,3 @@ def _compare(
             if verdict.difference is None:
                 verdict.difference = Difference(name, place, 0)
             verdict.difference.differing += int(differs.sum())
-
-
-def _locate(graph: QuantisedGraph, program: Program, verdict: Verdict, entry: str) -> None:
-    """Finds the first tensor of the graph with an element that the program never computes."""
-    names, log = Names(verdict.seed), []  # type: ignore[var-annotated]
-    _ProgramSide(names, graph, program, Verdict(), entry, log).run()
-    computed = np.unique(np.concatenate([words_of(found).ravel() for found in log]))
-
-    def look(step: Step, name: str, cells: Array) -> None:
-        difference = verdict.difference
-        if difference is None or difference.tensor or graph.values[name].dtype not in (np.int8, np.uint8):
-            return
-        words = words_of(cells[..., VALUE]).ravel()
-        at = np.minimum(np.searchsorted(computed, words), len(computed) - 1)
-        missing = np.flatnonzero(computed[at] != words)
-        if len(missing):
-            difference.tensor, difference.layer = name, step.name or step.outputs[0]
-            shape = graph.values[name].shape
-            difference.index = tuple(int(i) for i in np.unravel_index(missing[0], shape))
-
-    _graph_outputs(names, graph, look)

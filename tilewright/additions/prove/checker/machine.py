@@ -82,19 +82,6 @@ class Machine(Rows):
 
     # products
 
-    def _weights(self, tiles: Array) -> Array:
-        """Tiles [..., block_out, block_in], integers; cells [..., CELL] if one of them is no constant."""
-        self.order.read("WGT", tiles.ravel())
-        if not self.wgt_known[tiles].all():
-            raise Finding(f"WGT tile {int(tiles[~self.wgt_known[tiles]][0])} was never loaded")
-        if not self.wgt_cells or not any(int(t) in self.wgt_cells for t in np.unique(tiles)):
-            return np.asarray(self.wgt[tiles])
-        found = self.names.bytes[self.wgt[tiles]]
-        for place in np.ndindex(tiles.shape):
-            if int(tiles[place]) in self.wgt_cells:
-                found[place] = self.wgt_cells[int(tiles[place])]
-        return np.asarray(found)
-
     def _accumulate(self, rows: Array, lanes: int, sums: Array, accumulate: bool) -> None:
         """Writes sums [n, lanes, FIELDS] to ACC rows of so many lanes, or adds them."""
         units = lanes // self.unit
@@ -128,9 +115,10 @@ class Machine(Rows):
 
     def _product(self, cells: Array, tiles: Array) -> Array:
         """Elements [rows, groups * block_out, FIELDS] of cells [rows, n, CELL] times tiles [groups, n / block_in]."""
-        weights = self._weights(tiles)  # [groups, inner, out, in]
-        if weights.ndim == 4:
-            w = weights.transpose(1, 3, 0, 2).reshape(cells.shape[1], -1)
+        self.order.read("WGT", tiles.ravel())
+        weights = self.wgt[tiles]  # [groups, inner, out, in, CELL]
+        if self.names.fixed(weights).all():
+            w = self.values(weights, "weights").transpose(1, 3, 0, 2).reshape(cells.shape[1], -1)
             return self.names.product(cells, w, self.weights_made and w.max() == 1 and w.min() >= 0)
         known, factors = as_integers(cells[..., VALUE])
         if not known.all():
@@ -165,9 +153,8 @@ class Machine(Rows):
         acc = self.rows("ACC", op["acc"] + acc, c.acc_dw_rows)
         at = np.flatnonzero(emits)
         tiles, which = np.unique(self.rows("WGT", op["wgt"] + wgt[emits], c.wgt_tiles), return_inverse=True)
-        weights = self._weights(tiles)[:, :lanes]
-        if weights.ndim > 3:
-            raise NoRule("no rule for a window with weights that are no constants")
+        self.order.read("WGT", tiles)
+        weights = self.values(self.wgt[tiles][:, :lanes], "weights of a window")
         slots = np.flatnonzero(weights.any(axis=(0, 1)) | (np.arange(c.block_in) == 0))
         source = at[:, None] - slots - op["delay"] * (slots // c.window_segment)
         w = np.where(source >= 0, weights[which.ravel()][:, :, slots].swapaxes(0, 1), 0)  # [lanes, n, slots]
@@ -197,28 +184,19 @@ class Machine(Rows):
             self.check_steps(rows.reshape(len(dst), -1), dst)
         if source in (Source.ACC, Source.MUL, Source.SUM):
             prm = self.rows("PRM", op["prm"] + outer[3], c.prm_rows)
-            bias, scale = self._parameters(prm)
-            made = [i for i, row in enumerate(prm) if int(row) in self.prm_bias]
-            if made and source != Source.ACC:
-                raise NoRule("no rule for biases from the arena but with sums of the array")
+            bias, made, scale = self._parameters(prm, sums=source != Source.MUL)
             rule = (post["zp"], post["lo"], post["hi"], op["rounding"])
             if source == Source.MUL:
                 cells = self._multiplied(self.act[a[:, 0]], self.act[b], bias, scale, rule)
             else:
-                if source == Source.SUM:
-                    values = names.window(np.moveaxis(self.act[a], 1, 2), np.ones(a.shape[1]))
-                else:
-                    values = self.acc.reshape(-1, c.block_in, FIELDS)[a]
-                if made:
-                    biases = np.array([self.prm_bias[int(prm[i])] for i in made], np.int64)
-                    values[made], bias[made] = (values[made] + biases) % PRIMES, 0
+                values = self.acc.reshape(-1, c.block_in, FIELDS)[a] if source == Source.ACC else names.window(
+                    np.moveaxis(self.act[a], 1, 2), np.ones(a.shape[1]))  # fmt: skip
+                values = np.asarray((values.astype(np.int64) + made) % PRIMES, np.uint32)
                 cells = names.requantize(values, bias, scale, rule)
         elif source == Source.MAX:
             cells = names.maximum(np.moveaxis(self.act[a], 1, 2))
         else:
             cells = self.act[a[:, 0]]
-        if self.log is not None:
-            self.log.append(cells[..., VALUE])
         if op["add"]:
             add = self.add
             sums = numerics.add_integer(_BYTES[:, None], _BYTES[None], add["ma"], add["mb"], add["c"], add["shift"],
@@ -226,9 +204,7 @@ class Machine(Rows):
             cells = names.combine(cells, self.act[b], sums)
         if op["lut"]:
             self.order.read("LUT", np.array([post["table"]]))
-            if not self.lut_known[post["table"]]:
-                raise Finding(f"LUT table {post['table']} was never loaded")
-            cells = names.look_up(cells, self.lut[post["table"]])
+            cells = names.look_up(cells, self.values(self.lut[post["table"]], "tables"))
         self.write_act(dst, cells.reshape(-1, c.block_in, CELL))
 
     def _vector_wide(self, op: Op) -> None:
@@ -241,20 +217,11 @@ class Machine(Rows):
         units = c.block_in // self.unit
         self.order.read("ACC", (a[..., None] * units + np.arange(units)).ravel())
         prm = self.rows("PRM", op["prm"] + outer[3], c.prm_rows)
-        bias, scale = self._parameters(prm)
+        bias, _, scale = self._parameters(prm)
         high, low = np.moveaxis(self.acc.reshape(-1, c.block_in, FIELDS)[a], 1, 0)
         found = wide.split(names, wide.results(names, high, low, bias, scale, op["low"], op["high"]))
         cells = names.cells(found[0 if op["byte"] == WideByte.HIGH else 1])
         self.write_act(self.rows("ACT", op["dst"] + outer[2], c.act_rows), cells)
-
-    def _parameters(self, prm: Array) -> tuple[Array, Array]:
-        """Biases, int64, and patterns of scales in rows of PRM [n, block_in]."""
-        self.order.read("PRM", prm)
-        if self.prm_made[prm].any():
-            raise NoRule("no rule for PRM rows that EXP_SUM made")
-        if not self.prm_known[prm].all():
-            raise Finding(f"PRM row {int(prm[~self.prm_known[prm]][0])} was never loaded")
-        return self.prm[prm, :, 0].view(np.int32).astype(np.int64), self.prm[prm, :, 1]
 
     def _multiplied(self, a: Array, b: Array, bias: Array, scale: Array, rule: tuple[int, int, int, int]) -> Array:
         """Cells of products of bytes, requantised: a function of two bytes for each pair of bias and scale."""

@@ -9,9 +9,9 @@ from tilewright.isa.encoding import Op
 from tilewright.isa.instructions import ROW_WRITES, RowFunction
 from tilewright.isa.row_bits import EPSILON_FRACTION
 from tilewright.prove.checker import statistics
-from tilewright.prove.checker.cells import CELL
+from tilewright.prove.checker.cells import CELL, VALUE
 from tilewright.prove.checker.fields import Array
-from tilewright.prove.checker.findings import Finding, NoRule
+from tilewright.prove.checker.findings import NoRule
 from tilewright.prove.checker.memories import Memories, nest
 
 
@@ -42,8 +42,8 @@ class Rows(Memories):
             terms = statistics.exponentials(self.names, self._words(), chosen, self.row_maxima[prm])
             self.order.write("PRM", prm)
             total = statistics.summed(terms)
-            self.row_scales[prm] = statistics.row_scales(self.names, total, op["number"], op["exponent"])
-            self.prm_known[prm], self.prm_made[prm] = False, True
+            scales = statistics.row_scales(self.names, total, op["number"], op["exponent"])
+            self.prm[prm] = self.names.cells(scales)[:, None, None]
         else:
             words = self._words()[np.arange(256) - self.post["za"] & 255]  # by the byte of ACT
             squares, values = words & (1 << c.row_square_bits) - 1, words >> c.row_square_bits
@@ -61,18 +61,14 @@ class Rows(Memories):
         c, limits = self.config, tuple(self.post[name] for name in ("zp", "lo", "hi"))
         dst = self.rows("ACT", op["dst"] + outer[2], c.act_rows)
         self.check_steps(a[:, None], dst)
-        self.order.read("PRM", prm)
         if function == RowFunction.EXP:
-            if not self.prm_made[prm].all():
-                raise NoRule("no rule for EXP with a scale that EXP_SUM did not make")
+            self.order.read("PRM", prm)
             terms = statistics.exponentials(self.names, self._words(), cells, self.row_maxima[prm])
-            scales = np.broadcast_to(self.row_scales[prm][:, None], terms.shape)
+            scales = np.broadcast_to(self.prm[prm, 0, 0, VALUE][:, None], terms.shape)
             found = statistics.probabilities(self.names, terms, scales, *limits)
         else:
-            if not self.prm_known[prm].all():
-                raise Finding(f"PRM row {int(prm[~self.prm_known[prm]][0])} was never loaded")
             norms = self.row_norms[self.rows("STAT", op["number"] + outer[1], c.prm_rows)][:, None]
-            bias, scale = self.prm[prm, :, 0].view(np.int32), self.prm[prm, :, 1]
+            bias, _, scale = self._parameters(prm)
             found = statistics.normalised(self.names, cells, norms, bias, scale, *limits)
         self.write_act(dst, found.reshape(len(dst), c.block_in, CELL))
 
@@ -81,7 +77,5 @@ class Rows(Memories):
         first = self.post["table"] // WIDE_TABLE * WIDE_TABLE
         tables = np.arange(first, first + WIDE_TABLE)
         self.order.read("LUT", tables)
-        if not self.lut_known[tables].all():
-            raise Finding(f"LUT table {int(tables[~self.lut_known[tables]][0])} was never loaded")
-        words = np.ascontiguousarray(self.lut[tables]).reshape(-1).view("<u4").astype(np.int64)
+        words = self.values(self.lut[tables], "tables").reshape(-1).view("<u4").astype(np.int64)
         return np.asarray(words & (1 << self.config.row_word_bits) - 1)
