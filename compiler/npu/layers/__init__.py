@@ -5,7 +5,7 @@
 | `ConvLayer` | `conv.py`, its tile sizes in `conv_tiling.py`, its constants in `conv_constants.py` |
 | `DepthwiseLayer` | `depthwise.py`, the order of its taps in `depthwise_passes.py` |
 | `ElementLayer` | `elementwise.py`, with the base of all layers on VECTOR alone (`VectorLayer`) |
-| `MaxPoolLayer`, `MeanLayer`, `LargeMeanLayer` | `pooling.py` |
+| `MaxPoolLayer`, `MeanLayer`, `LargeMeanLayer` | `pooling.py`, the passes of a maximum in `pooling_passes.py` |
 | `SoftmaxLayer`, `NormLayer` | `softmax.py`, `norm.py` |
 | `TakeLayer`, `TransposeLayer` | `take.py`, `transposition.py` |
 | `ProductParamsLayer` | `product_params.py` |

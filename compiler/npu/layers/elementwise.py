@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,9 +21,12 @@ from tilewright.compiler.npu.emit.tiles import NO_TILE, ActTile
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.params import uniform_params
 from tilewright.compiler.npu.layers.sampling import box_tiles
-from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
+from tilewright.compiler.npu.layers.tiling import READ_OVERHEAD, Bus, OutputPart, PlaneTiling, even_parts
 from tilewright.compiler.npu.views import View
 from tilewright.isa.instructions import Source
+
+#: Cycles that a tile takes besides its bytes for LOAD or STORE, and besides its steps for VECTOR.
+_TRANSFER, _WORK = 24, 24
 
 
 @dataclass
@@ -48,11 +53,30 @@ class VectorLayer(Layer):
         """Returns the largest number of vectors of the first input that a tile needs."""
         return self.input_box(Box(0, 0, tiling.blocks, 0, tiling.lines, 0, tiling.columns)).vectors
 
+    def vector_steps(self, tiling: PlaneTiling) -> int:
+        """Returns the steps of VECTOR for a tile of the output."""
+        return math.prod(tiling)
+
+    def tile_room(self, tiling: PlaneTiling) -> int:
+        """Returns the rows of ACT for values between the instructions of a tile."""
+        return 0
+
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
-    ) -> Iterator[TilePlan[PlaneTiling]]:
-        """Yields the plan with the largest tile, three of them in ACT if possible (load, work, store)."""
+    ) -> Iterable[TilePlan[PlaneTiling]]:
+        """Yields the plan of the fewest estimated cycles.
+
+        For some rows of the output, which are made while other layers work, it is the one with the largest tile, three
+        of them in ACT if possible (load, work, store).
+        """
         y = self.output if span is None else replace(self.output, n=1, h=span[1] - span[0])
+        if span is None:
+            estimated = [*self._estimated(context, budget, y)]
+            return estimated if every or not estimated else [min(estimated, key=attrgetter("cycles"))]
+        return itertools.islice(self._largest(context, budget, y), None if every else 1)
+
+    def _largest(self, context: Context, budget: int, y: View) -> Iterator[TilePlan[PlaneTiling]]:
+        """Yields plans for an output that fit a budget of ACT rows: most tiles in ACT first, then largest."""
         for depth in (3, 2, 1):
             for tiling in self._tilings(y):
                 single = tiling == (y.h, y.w, y.cb) and y.n == 1
@@ -60,8 +84,30 @@ class VectorLayer(Layer):
                 # A plane in one piece leaves nothing to overlap: only where it is small.
                 if sum(pools) <= (budget if not single or depth == 1 else budget // 4):
                     yield TilePlan(tiling, pools)
-                    if not every:
-                        return
+
+    def _estimated(self, context: Context, budget: int, y: View) -> Iterator[TilePlan[PlaneTiling]]:
+        """Yields plans for an output that fit a budget of ACT rows, each with as many tiles in ACT as fit."""
+        bus, row = Bus.of(context.config, context.memory), context.config.block_in
+        inputs, writes = self.inputs, not context.on_chip(y)
+        reads = [not context.on_chip(view) for view in inputs]
+        for tiling in dict.fromkeys(self._tilings(y)):
+            tiles = y.n * math.prod(-(-size // part) for size, part in zip((y.h, y.w, y.cb), tiling, strict=True))
+            for depth in (3, 2, 1):
+                pools = self._pools(context, tiling, depth if tiles > 1 else 1)
+                if sum(pools) <= budget:
+                    break
+            else:
+                continue
+            lines, columns, blocks = tiling
+            vectors = reads[0] * self.max_input_vectors(tiling) + sum(
+                read * blocks * min(lines, view.h) * min(columns, view.w)
+                for read, view in zip(reads[1:], inputs[1:], strict=True)
+            )
+            load = vectors * row / bus.reading * READ_OVERHEAD + _TRANSFER * sum(reads)
+            store = writes * (math.prod(tiling) * row / bus.writing + _TRANSFER)
+            work = self.vector_steps(tiling) * context.config.vector_passes + _WORK
+            waits = max(load, work, store, (load + work) / depth, (work + store) / depth)
+            yield TilePlan(tiling, pools, load + work + store + (tiles - 1) * waits)
 
     def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         with context.pools(plan.pools):
@@ -86,7 +132,7 @@ class VectorLayer(Layer):
         return Pools(
             0 if context.on_chip(self.inputs[0]) else depth * self.max_input_vectors(tiling),
             0 if context.on_chip(self.output) else depth * vectors,
-            depth * vectors if any(not context.on_chip(v) for v in self.operands) else 0,
+            (depth * vectors if any(not context.on_chip(v) for v in self.operands) else 0) + self.tile_room(tiling),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -12,8 +13,10 @@ from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border, Box
 from tilewright.compiler.npu.emit.plan import Pools, TilePlan
 from tilewright.compiler.npu.emit.plane_sums import emit_sums, sum_rows
+from tilewright.compiler.npu.emit.tiles import ActTile
 from tilewright.compiler.npu.layers.elementwise import VectorLayer
 from tilewright.compiler.npu.layers.params import uniform_params
+from tilewright.compiler.npu.layers.pooling_passes import between, passes_of, steps
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
 from tilewright.compiler.npu.views import View
@@ -40,6 +43,11 @@ class MaxPoolLayer(VectorLayer):
     def window(self) -> SlidingWindow:
         return SlidingWindow(self.kernel, self.pad, self.stride, self.dilation)
 
+    @property
+    def passes(self) -> tuple[SlidingWindow, ...]:
+        """The passes of VECTOR for each tile."""
+        return passes_of(self.window, self.output.h, self.output.w)
+
     def input_box(self, box: Box) -> Box:
         return self.window.box(box)
 
@@ -58,15 +66,58 @@ class MaxPoolLayer(VectorLayer):
         tile = context.read_tile(self.inputs[0], self.input_box(box), _MIN_INT8)
         out = context.write_tile(self.output, box)
         table = context.load_table(self.post.lut)
-        (sy, sx), (dy, dx), (kh, kw) = self.stride, self.dilation, self.kernel
-        context.emitter.vector(
-            Source.MAX, tile.base, out.base,
-            [(box.columns, sx, 0, 1, 0), (box.lines, sy * tile.line, 0, out.line, 0),
-             (box.blocks, tile.plane, 0, out.plane, 0)],
-            reduce=[(kw, dx, 0, 0, 0), (kh, dy * tile.line, 0, 0, 0)], lut=table, post=self.post.fields,
-        )  # fmt: skip
+        *passes, last = self.passes
+        first, second = self._rooms(box.lines, box.columns)
+        room = context.room(box.blocks * (first + second), "operand") if passes else None
+        for number, (lines, columns) in enumerate(between(self.passes, box.lines, box.columns)):
+            assert room is not None
+            at = room.start + number % 2 * box.blocks * first
+            some = ActTile(at, lines * columns, columns)
+            self._emit_pass(context, passes[number], tile, some, (lines, columns, box.blocks))
+            context.release(tile)
+            tile = some
+        self._emit_pass(context, last, tile, out, (box.lines, box.columns, box.blocks), table)
+        if room is not None:
+            room.free()
         context.release(tile)
         context.finish_tile(self.output, box, out)
+
+    def _emit_pass(
+        self,
+        context: Context,
+        window: SlidingWindow,
+        tile: ActTile,
+        out: ActTile,
+        size: tuple[int, int, int],
+        table: int | None = None,
+    ) -> None:
+        """Emits VECTOR that writes the maxima over windows of a tile to another tile.
+
+        Args:
+            context: the emission.
+            window: the window.
+            tile, out: both tiles.
+            size: rows, columns and blocks of `out`.
+            table: number of a table behind the maxima, None for none.
+        """
+        (lines, columns, blocks), (kh, kw) = size, window.kernel
+        (sy, sx), (dy, dx) = window.stride, window.dilation
+        context.emitter.vector(
+            Source.MAX, tile.base, out.base,
+            [(columns, sx, 0, 1, 0), (lines, sy * tile.line, 0, out.line, 0), (blocks, tile.plane, 0, out.plane, 0)],
+            reduce=[(kw, dx, 0, 0, 0), (kh, dy * tile.line, 0, 0, 0)], lut=table, post=self.post.fields,
+        )  # fmt: skip
+
+    def vector_steps(self, tiling: PlaneTiling) -> int:
+        return tiling.blocks * steps(self.passes, tiling.lines, tiling.columns)
+
+    def tile_room(self, tiling: PlaneTiling) -> int:
+        return tiling.blocks * sum(self._rooms(tiling.lines, tiling.columns))
+
+    def _rooms(self, lines: int, columns: int) -> tuple[int, int]:
+        """Returns the rows of ACT for the results of every other pass, and of those between, of a channel block."""
+        sizes = [math.prod(size) for size in between(self.passes, lines, columns)]
+        return max(sizes[::2], default=0), max(sizes[1::2], default=0)
 
 
 #: Least number of vectors for one VECTOR instruction of a mean: short ones start while other layers still work.
@@ -90,6 +141,9 @@ class MeanLayer(VectorLayer):
     def input_box(self, box: Box) -> Box:
         x = self.inputs[0]
         return Box(box.n, box.block, box.blocks, 0, x.h, 0, x.w)
+
+    def vector_steps(self, tiling: PlaneTiling) -> int:
+        return tiling.blocks * self.inputs[0].h * self.inputs[0].w
 
     @property
     def summed(self) -> View | None:

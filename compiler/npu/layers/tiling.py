@@ -15,7 +15,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import MemoryTiming
 
 #: Ratio of a LOAD's cycles to those of its bytes: there are gaps between bursts.
-_READ_OVERHEAD = 1.05
+READ_OVERHEAD = 1.05
 #: Cycles until a tile's first products, besides those until the first beat and of its first data.
 _START = 36
 
@@ -46,7 +46,7 @@ class Bus(NamedTuple):
             read, written: bytes of LOAD and STORE.
         """
         least = max(steps, written / self.writing)
-        found: np.ndarray = np.maximum(np.maximum(products, read / self.reading * _READ_OVERHEAD), least)
+        found: np.ndarray = np.maximum(np.maximum(products, read / self.reading * READ_OVERHEAD), least)
         return found
 
 

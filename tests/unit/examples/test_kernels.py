@@ -59,6 +59,7 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
         {"up": values(64, 24), "down": values(24, 64), "table": np.arange(-128, 128) // 2, "rows": 16, "hidden": 2},
     ),
     "max_pooling": ((1, 24, 9, 8), {"rows": 2}),
+    "separable_pooling": ((1, 24, 9, 8), {"rows": 4}),
     "ds_cnn_block": ((1, 24, 11, 6), {"depthwise": values(24, 3, 3), "pointwise": values(20, 24), "rows": 4}),
     "softmax_head": ((20, 24), {"w": values(35, 24), "bias": biases(35), "rows": 8}),
     "attention": ((20, 24), {"rows": 8}),
@@ -130,6 +131,10 @@ RACES: dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, list[int]], Ca
     "max_pooling": (
         PLANES, {}, {"rows": [2, 4]},
         lambda: one_layer("MaxPool", PLANES, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
+    ),
+    "separable_pooling": (
+        (1, 64, 20, 20), {}, {"rows": [5, 10, 20]},
+        lambda: one_layer("MaxPool", (1, 64, 20, 20), kernel_shape=[5, 5], pads=[2] * 4),
     ),
 }  # fmt: skip
 
