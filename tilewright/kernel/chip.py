@@ -16,10 +16,13 @@ from tilewright.isa.instructions import Source
 from tilewright.kernel.constants import Pair, Params, PostWork, Table, Weights, WindowWeights
 from tilewright.kernel.errors import KernelError, Line, call, user_line
 from tilewright.kernel.loaded import LoadedWeights
-from tilewright.kernel.machine import Mark, operation, require_field, require_size
+from tilewright.kernel.machine import Mark, operation, pieces, require_field, require_size
 from tilewright.kernel.places import Origin, Part, Room, Tensor, Tile
 from tilewright.kernel.rows import RowMachine
 from tilewright.kernel.sums import Sums
+
+#: Fewest cycles of a piece of a product, a depthwise convolution and a load: engines that wait for it begin earlier.
+_PRODUCTS, _PUSHES, _LOADED = 64, 256, 64
 
 
 class Chip(RowMachine):
@@ -139,7 +142,7 @@ class Chip(RowMachine):
             tile = self._begun(into, part.size)
             self._require_neighbours(tile)
             if there is None:
-                self.context.load_box(tensor.memory, part.box, tile.place, fill)
+                self._load_blocks(part, tile, fill)
             else:
                 self._copy(part, tile, fill)
         tile.written[...] = True
@@ -148,6 +151,14 @@ class Chip(RowMachine):
                 (tensor.rows, tensor.columns), (part.ranges[1].start, part.ranges[2].start), fill
             )  # fmt: skip
         return tile
+
+    def _load_blocks(self, part: Part, tile: Tile, fill: int) -> None:
+        """Loads a part of a tensor in DRAM into a tile: some blocks at a time, so that work on them can begin."""
+        box, place, row = part.box, tile.place, self.config.block_in
+        for some in pieces(tile.blocks, tile.rows * tile.columns * row // self.config.bus_bytes, _LOADED):
+            own = box._replace(block=box.block + some.start, blocks=len(some))
+            at = place._replace(base=place.base + some.start * place.plane)
+            self.context.load_box(part.tensor.memory, own, at, fill)
 
     def _copy(self, part: Part, tile: Tile, fill: int) -> None:
         """Copies a part of a tensor that is in ACT into a tile, with padding around it."""
@@ -209,13 +220,16 @@ class Chip(RowMachine):
         reduce = [
             (blocks, place.plane, 1, 0), (kw, dx * place.step, blocks, 0), (kh, dy * place.line, kw * blocks, 0),
         ]  # fmt: skip
-        outer = [
-            (columns, sx * place.step, 0, narrow), (lines, sy * place.line, 0, columns * narrow),
-            (narrow, 0, per_row, 1), (rows // narrow, 0, per_row * narrow, pixels * narrow),
-        ]  # fmt: skip
-        self.context.emitter.gemm(
-            place.base, weights.load(self.context), sums.span[0], reduce, outer, accumulate=into is not None
-        )
+        lines_and_columns = [(columns, sx * place.step, 0, narrow), (lines, sy * place.line, 0, columns * narrow)]
+        for some in pieces(
+            rows // narrow, pixels * narrow * per_row, _PRODUCTS
+        ):  # so that VECTOR need not wait for all
+            outer = [*lines_and_columns, (narrow, 0, per_row, 1), (len(some), 0, per_row * narrow, pixels * narrow)]
+            part = weights.at(range(some.start * wide, min(some.stop * wide, size[0])))
+            acc = sums.span[0] + some.start * pixels * narrow
+            self.context.emitter.gemm(
+                place.base, part.load(self.context), acc, reduce, outer, accumulate=into is not None
+            )
         self._products += pixels * rows * per_row
         self._macs += pixels * kh * kw * weights.channels[0] * weights.channels[1]
         return sums
@@ -237,14 +251,19 @@ class Chip(RowMachine):
         self._require_neighbours(tile)
         lines, columns = window.fits((tile.rows, tile.columns))
         origin, (y, x) = self._origin(tile, window)
-        box = Box(0, window.blocks.start, tile.blocks, y, y + lines, x, x + columns)
-        layer = window.layer(origin)
-        passes, pushes = layer.passes(self.config, box, shared=True)
-        shared = any(p.shared for p in passes) and pushes < layer.passes(self.config, box, shared=False)[1]
-        pixels, lanes = lines * columns, self.config.block_in
+        layer, lanes = window.layer(origin), self.config.block_in
+        whole = Box(0, window.blocks.start, tile.blocks, y, y + lines, x, x + columns)
+        passes, pushes = layer.passes(self.config, whole, shared=True)
+        shared = any(p.shared for p in passes) and pushes < layer.passes(self.config, whole, shared=False)[1]
+        pixels, place = lines * columns, tile.place
         rows = -(-pixels * tile.blocks * lanes // self.config.block_out)
         sums = self._new_sums((tile.blocks, lines, columns), rows, (1, columns, pixels), 1, window.blocks.start)
-        layer.push(self.context, box, tile.place, sums.span[0], shared)
+        wide = self.config.block_out
+        unit = wide // math.gcd(pixels * lanes, wide)  # blocks whose sums are whole rows of ACC
+        for some in pieces(tile.blocks, pushes, _PUSHES, unit):
+            box = whole._replace(block=whole.block + some.start, blocks=len(some))
+            at = place._replace(base=place.base + some.start * place.plane)
+            layer.push(self.context, box, at, sums.span[0] + some.start * pixels * lanes // wide, shared)
         self._macs += pixels * window.channels * math.prod(window.window.kernel)
         return sums
 

@@ -37,6 +37,19 @@ def operation(function: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
+def pieces(count: int, work: int, least: int, unit: int = 1) -> list[range]:
+    """Cuts `count` equal parts into as many pieces as have enough work, each of a multiple of `unit` parts.
+
+    Args:
+        count: number of parts.
+        work: work of a part.
+        least: least work of a piece.
+        unit: divisor of the parts in a piece.
+    """
+    size = -(-least // max(1, work * unit)) * unit
+    return [range(at, min(at + size, count)) for at in range(0, count, size)]
+
+
 class Mark(NamedTuple):
     """The work that was written up to some operation.
 
@@ -82,8 +95,13 @@ class Machine:
         return self.config.block_in
 
     @contextmanager
-    def _result(self, into: Target, size: tuple[int, int, int]) -> Iterator[Tile]:
-        """Provides the tile that a result goes to, which is stored at the end where it is to be in DRAM."""
+    def _result(self, into: Target, size: tuple[int, int, int], *, stored: bool = False) -> Iterator[Tile]:
+        """Provides the tile that a result goes to, which is stored at the end where it is to be in DRAM.
+
+        Args:
+            into, size: where to, and blocks, rows and columns.
+            stored: True if the caller stores it, by `_store_blocks`.
+        """
         if not isinstance(into, Part):
             tile = self._begun(into, size)
             yield tile
@@ -95,9 +113,17 @@ class Machine:
         tile = self._begun(None, size) if there is None else Tile([Room.in_act(there, size)], user_line())
         yield tile
         tile.written[...] = True
-        if there is None:
-            self.context.store_box(into.tensor.memory, into.box, tile.place)
+        if not stored:
+            self._store_blocks(tile, into, range(size[0]))
         into.note_stored()
+
+    def _store_blocks(self, tile: Tile, into: Target, blocks: range) -> None:
+        """Stores some blocks of a result's tile, where the result is to be in DRAM."""
+        if isinstance(into, Part) and into.in_act(self.context) is None:
+            box, place = into.box, tile.place
+            some = box._replace(block=box.block + blocks.start, blocks=len(blocks))
+            at = place._replace(base=place.base + blocks.start * place.plane)
+            self.context.store_box(into.tensor.memory, some, at)
 
     def _begun(self, into: Tile | None, size: tuple[int, int, int]) -> Tile:
         """Returns a tile to write, of which nothing is written yet."""

@@ -10,11 +10,14 @@ from tilewright.compiler.npu.layers.accumulators import accumulator_nests
 from tilewright.isa.instructions import Rounding, Source
 from tilewright.kernel.constants import Addend, Pair, Params, PostWork, Table, pair
 from tilewright.kernel.errors import KernelError
-from tilewright.kernel.machine import Machine, Target, operation, require_field, times
+from tilewright.kernel.machine import Machine, Target, operation, pieces, require_field, times
 from tilewright.kernel.places import Tile
 from tilewright.kernel.sums import Sums
 
 _ROUNDINGS = {"even": Rounding.EVEN, "inside": Rounding.EVEN_ZERO_POINT_INSIDE, "away": Rounding.HALF_AWAY}
+
+#: Fewest vectors of a pass that is a part of another: what it gives is stored, or read, earlier.
+_VECTORS = 32
 
 
 class VectorMachine(Machine):
@@ -45,17 +48,21 @@ class VectorMachine(Machine):
         """
         post = self._post(zero_point, low, high, add, table)
         other = NO_TILE if add is None else self._broadcast(add.other.read("requantise"), sums.size)
-        with self._result(into, sums.size) as out:
-            blocks, lines, columns = sums.size
+        blocks, lines, columns = sums.size
+        with self._result(into, sums.size, stored=True) as out:
             prm, step = params.load(self.context, sums.first_block, blocks), params.step
-            for block, first, loops in accumulator_nests(
-                sums.strides, (columns, lines, blocks), out.place, (1, 1), other, sums.slices
-            ):
-                nest = [(*loop[:4], loop[4] * step) for loop in loops]
-                self._vector(
-                    Source.ACC, sums.vector + first, out.place.base + block * out.place.plane, nest, post,
-                    b=other.base + block * other.plane, prm=prm + block * step, rounding=rounding,
-                )  # fmt: skip
+            for group in pieces(-(-blocks // sums.slices), lines * columns * sums.slices, _VECTORS):
+                some = range(group.start * sums.slices, min(group.stop * sums.slices, blocks))
+                for block, first, loops in accumulator_nests(
+                    sums.strides, (columns, lines, len(some)), out.place, (1, 1), other, sums.slices
+                ):
+                    at, nest = some.start + block, [(*loop[:4], loop[4] * step) for loop in loops]
+                    self._vector(
+                        Source.ACC, sums.vector + group.start * sums.strides[2] + first,
+                        out.place.base + at * out.place.plane, nest, post, b=other.base + at * other.plane,
+                        prm=prm + at * step, rounding=rounding,
+                    )  # fmt: skip
+                self._store_blocks(out, into, some)
         return out
 
     @operation
