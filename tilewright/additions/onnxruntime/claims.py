@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
@@ -20,6 +20,9 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.onnxruntime.options import Options
 from tilewright.onnxruntime.parts import Parts
+
+if TYPE_CHECKING:
+    from tilewright.kernel import Kernel
 
 #: Operators whose results differ from run to run in onnxruntime.
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
@@ -152,7 +155,18 @@ def _compiled(
 
 def compile_part(part: ModelProto, options: Options, config: NpuConfig) -> Program:
     """Compiles the model of a group. Raises CompileError."""
-    return compile_program(part, config, batch=None, effort=options.effort, threads=options.threads)
+    return compile_program(
+        part, config, batch=None, effort=options.effort, threads=options.threads, kernels=kernels_of(options)
+    )
+
+
+def kernels_of(options: Options) -> tuple[Kernel, ...]:
+    """The kernels of a session's file. Raises `UsageError`."""
+    if not options.kernels:
+        return ()
+    from tilewright.kernel.files import load_kernels  # sessions without kernels need not wait for it
+
+    return load_kernels(options.kernels)
 
 
 def _culprits(parts: Parts, group: list[int], reason: str) -> dict[int, str]:

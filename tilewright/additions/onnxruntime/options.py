@@ -19,6 +19,7 @@ class Options:
         effort: of the search for schedules, 0..3.
         threads: that share the work of every CPU kernel, 1..64.
         runs: of one program at a time, where the device is a simulator; more runs wait.
+        kernels: file with kernels that take the place of layers; "" for none.
     """
 
     device: str = "functional"
@@ -27,6 +28,7 @@ class Options:
     effort: int = 1
     threads: int = 1
     runs: int = 4
+    kernels: str = ""
 
     @staticmethod
     def parse(text: str) -> Options:

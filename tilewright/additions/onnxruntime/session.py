@@ -51,13 +51,15 @@ def onnxruntime_session(
         model: file, bytes, or a ModelProto.
         device: any name for `Device`: functional, cycle, rtl, tcp://HOST:PORT, board://ADDRESS.
         session_options: of onnxruntime, left as they are but for the provider, which is added.
-        options: of the provider, see `Options`: config, claim, effort, threads, runs.
+        options: of the provider, see `Options`: config, claim, effort, threads, runs, kernels.
 
     Raises:
         UsageError: see `register`; an option is unknown; or onnxruntime cannot make the session.
     """
     ort = _onnxruntime()
     chosen = ort.SessionOptions() if session_options is None else session_options
+    if options.get("kernels"):  # the compiler's process may run elsewhere
+        options["kernels"] = Path(str(options["kernels"])).absolute()
     texts = {name: str(value) for name, value in {"device": device, **options}.items()}
     chosen.add_provider_for_devices(register(), texts)
     source = model if isinstance(model, str | bytes) else str(model) if isinstance(model, Path) else None

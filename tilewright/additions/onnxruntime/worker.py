@@ -62,7 +62,12 @@ class Service:
 
     def _open(self, blobs: Sequence[memoryview]) -> Sequence[wire.Blob]:
         """Checks a session's options: an error now is an error of the session, and not a silent way round the NPU."""
-        self._devices.config(_options(blobs[0]))
+        options = _options(blobs[0])
+        self._devices.config(options)
+        if options.kernels:
+            from tilewright.onnxruntime.claims import kernels_of
+
+            kernels_of(options)
         return []
 
     def _claim(self, blobs: Sequence[memoryview]) -> Sequence[wire.Blob]:

@@ -19,6 +19,7 @@ from onnx import TensorProto, helper
 
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
+from tests.common.paths import ROOT
 from tests.common.quantized_chain import input_of, quantized_chain
 from tests.common.side_by_side import side_by_side
 from tilewright.errors import UsageError
@@ -65,6 +66,18 @@ def test_whole_model_is_one_program() -> None:
     assert [p["nodes"] for p in found["programs"]] == [found["nodes"]] and not found["left"]
     assert found["programs"][0]["macs"] == found["programs"][0]["npu_macs"] == 2 * 8 * 8 * 9 * 64
     assert onnxruntime_report().startswith(f"{found['nodes']} of {found['nodes']} nodes on functional (base): 100.0%")
+
+
+def test_kernels_take_the_place_of_layers(tmp_path: Path) -> None:
+    """A kernel that is wrong is seen to run; the gallery's gives the same bytes."""
+    kernels = ROOT / "examples" / "kernels" / "layers_of_networks.py"
+    model, feeds = quantized_chain(3, 16, 12), input_of(16, 12)
+    assert same(model, feeds, kernels=kernels)
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(kernels.read_text().replace("**layer.post", "**(layer.post | {'zero_point': 99})"))
+    assert not same(model, feeds, kernels=wrong)
+    with pytest.raises(UsageError, match="no such file of kernels"):
+        onnxruntime_session(model, session_options=quiet(), kernels=tmp_path / "none.py")
 
 
 def test_what_is_not_taken_has_a_reason() -> None:
