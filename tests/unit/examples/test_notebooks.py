@@ -30,8 +30,8 @@ def test_sources(path: Path) -> None:
     assert f"| `{path.stem}` |" in (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
-def test_there_are_six() -> None:
-    assert len(NOTEBOOKS) == 6
+def test_there_are_seven() -> None:
+    assert len(NOTEBOOKS) == 7
 
 
 @pytest.mark.slow
@@ -51,3 +51,19 @@ def test_kernel_by_hand(tmp_path: Path) -> None:
         assert written["nbformat"] == 4
     else:
         assert "GEMM wait0=1 signal0=2" in done.stdout
+
+
+@pytest.mark.cosim
+def test_add_an_instruction(tmp_path: Path) -> None:
+    """An instruction's source goes into a copy of the checkout, whose machine equals numpy on all devices and pays."""
+    path = FOLDER / "add_an_instruction.py"
+    environment = dict(os.environ, MPLBACKEND="Agg", TMPDIR=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "equal to numpy by definition, on functional, cycle and RTL" in done.stdout
+    gains = re.findall(r"^(\w+) +[\d,]+ -> +[\d,]+ cycles, ([\d.]+) x, ([+-]\d+) LUTs$", done.stdout, re.MULTILINE)
+    assert [name for name, _, _ in gains] == ["tiny", "small", "base"]
+    assert all(float(gain) > 1.5 and int(luts) < 100 for _, gain, luts in gains)
+    assert not any(tmp_path.iterdir())  # the copy is gone
