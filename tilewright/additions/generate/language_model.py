@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 
 from tilewright.api.compilation import compile_program
-from tilewright.common.text import one_line
-from tilewright.compiler.graph.states import paired_by_name
-from tilewright.compiler.importer.onnx.inputs import size_of
 from tilewright.errors import InputError, UsageError
+from tilewright.generate.conversation import Conversation, Step
+from tilewright.generate.feed import DECODE, PREFILL, Feed, cache_size, entry_shapes
+from tilewright.generate.sampling import GREEDY, Sampler
 from tilewright.generate.vocabulary import Vocabulary
 from tilewright.isa.config import NpuConfig
-from tilewright.isa.program import Program, TensorInfo
+from tilewright.isa.program import Program
 from tilewright.runtime.devices import Runner
 from tilewright.store.files import is_tflite
 
-PREFILL, DECODE = "prefill", "decode"
-"""Entry points: many tokens of a prompt in one run, and one token."""
-
 CONTEXT = "context"
 """Key of the metadata with the positions that the model knows."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A token that a model made.
-
-    Attributes:
-        token: its number.
-        logits: float32 [vocabulary] that it was chosen by.
-        entry: the entry point that made it.
-        seconds: wall time.
-        cycles: of the NPU, None on a device without a clock.
-    """
-
-    token: int
-    logits: np.ndarray
-    entry: str
-    seconds: float
-    cycles: int | None
 
 
 class LanguageModel:
@@ -70,7 +46,7 @@ class LanguageModel:
                 "generate from the model itself, or compile it with states and entry points"
             )
         self._feeds = {
-            name: _Feed(program.name, entries[name].inputs, entries[name].outputs)
+            name: Feed(program.name, entries[name].inputs, entries[name].outputs)
             for name in (PREFILL, DECODE)
             if name in entries
         }
@@ -79,6 +55,10 @@ class LanguageModel:
             raise UsageError(f"{program.name}: {DECODE} takes {self._feeds[DECODE].tokens} tokens, not 1")
         self.context = _context(program)
         """Positions it knows."""
+        self.cache = max(cache_size(s.begin.shape for s in program.states), self.prefill if self.prefill > 1 else 0)
+        """Positions whose keys and values it keeps. With a larger context the cache goes round."""
+        self.on_device: MutableMapping[Runner, weakref.ref[Conversation]] = weakref.WeakKeyDictionary()
+        """The conversation whose cache is in the program's states, of each device."""
         self.tokens = self._feeds[DECODE].words
         """Numbers of tokens there are."""
         if self.vocabulary is not None and len(self.vocabulary) != self.tokens:
@@ -110,102 +90,58 @@ class LanguageModel:
         program = compile_program(model, config, states="auto", entries=entries, progress=progress, **options)
         return LanguageModel(program)
 
-    def check(self, prompt: Sequence[int], count: int) -> None:
-        """Raises `InputError` for a prompt that cannot be continued by `count` tokens."""
+    def check(self, prompt: Sequence[int], count: int, before: int = 0) -> None:
+        """Raises `InputError` for a prompt, behind `before` tokens, that cannot be continued by `count` tokens."""
         wrong = next((token for token in prompt if not 0 <= token < self.tokens), None)
         if wrong is not None:
             raise InputError(f"the prompt has token {wrong}; the vocabulary has tokens 0..{self.tokens - 1}")
-        if not prompt:
+        if not before + len(prompt):
             raise InputError("the prompt is empty; the model continues at least one token")
-        if 1 < self.prefill < len(prompt):
+        what = f"the prompt has {len(prompt)} tokens" + (f" behind {before} others" if before else "")
+        read = before + len(prompt)
+        if read > self.context:
+            raise InputError(f"{what}; {self.program.name} knows {self.context} positions")
+        if read + count - 1 > self.context:
             raise InputError(
-                f"the prompt has {len(prompt)} tokens; {PREFILL} of {self.program.name} takes {self.prefill}"
-            )
-        if len(prompt) > self.context:
-            raise InputError(f"the prompt has {len(prompt)} tokens; {self.program.name} knows {self.context} positions")
-        if len(prompt) + count - 1 > self.context:
-            raise InputError(
-                f"{len(prompt)} tokens of the prompt and {count} more need {len(prompt) + count - 1} positions; "
-                f"{self.program.name} knows {self.context}: make at most {self.context - len(prompt) + 1}"
+                f"{what}, and {count} more need {read + count - 1} positions; "
+                f"{self.program.name} knows {self.context}: make at most {self.context - read + 1}"
             )
 
-    def generate(self, device: Runner, prompt: Sequence[int], count: int, **options: Any) -> Iterator[Step]:
-        """Continues a prompt greedily: each token is the one of the greatest logit, the first of equal ones.
+    def room(self, tokens: int) -> int:
+        """The number of tokens that can be made behind so many."""
+        return max(self.context - tokens + 1, 0)
+
+    def generate(
+        self,
+        device: Runner,
+        prompt: Sequence[int],
+        count: int,
+        *,
+        sampler: Sampler = GREEDY,
+        stop: Collection[int] = (),
+        **options: Any,
+    ) -> Iterator[Step]:
+        """Continues a prompt. Several turns, texts and saved states are those of a `Conversation`.
 
         Args:
             prompt: numbers of tokens.
-            count: tokens to make.
+            count: tokens to make, fewer if one of `stop` comes, which is then the last one.
+            sampler: chooses each token; by default that of the greatest logit, the first of equal ones.
             options: handed to the device.
 
         Raises:
-            InputError: a token outside of the vocabulary, a prompt too long, more tokens than there are positions.
+            InputError: a token outside of the vocabulary, more tokens than there are positions.
         """
-        self.check(prompt, count)
-        device.reset_state(self.program)
-        step, at = None, 0
-        while at < len(prompt):
-            entry = PREFILL if self.prefill > 1 and len(prompt) > 1 else DECODE
-            tokens = prompt[at:] if entry == PREFILL else prompt[at : at + 1]
-            step = self._step(device, entry, tokens, at, options)
-            at += len(tokens)
-        for position in range(at, at + count):
-            assert step is not None
-            yield step
-            if position + 1 < at + count:
-                step = self._step(device, DECODE, [step.token], position, options)
+        yield from Conversation(self, device).generate(prompt, count, sampler=sampler, stop=stop, **options)
 
-    def _step(
+    def run(
         self, device: Runner, entry: str, tokens: Sequence[int], position: int, options: Mapping[str, Any]
-    ) -> Step:
-        """Runs an entry point on these tokens, from `position` on; returns the most probable next token."""
-        start = time.perf_counter()
+    ) -> np.ndarray:
+        """Runs an entry point on tokens, the first of which is at `position`; returns the logits after the last one,
+        float32 [vocabulary]."""
         feed = self._feeds[entry]
         outputs = device.run(self.program, feed.inputs(tokens, position), entry=entry, **options)
-        logits = feed.logits(outputs, len(tokens) - 1)
-        cycles = device.counters.cycles if device.counters is not None else None
-        return Step(int(logits.argmax()), logits, entry, time.perf_counter() - start, cycles)
-
-
-class _Feed:
-    """The inputs and outputs of one decoder entry point: token numbers, perhaps their positions, and logits."""
-
-    def __init__(self, name: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> None:
-        ids, *rest = token_inputs(name, [t.name for t in inputs])
-        self._ids = next(t for t in inputs if t.name == ids)
-        self._positions = next((t for t in inputs if t.name in rest), None)
-        self.tokens = int(np.prod(self._ids.shape))
-        if len(outputs) != 1 or not outputs[0].shape or self.tokens != (self._ids.shape or (1,))[-1]:
-            found = ", ".join(f"{t.name} {list(t.shape)}" for t in [self._ids, *outputs])
-            raise UsageError(f"{name} is no language model of one sequence with logits as its one output: {found}")
-        self._logits = outputs[0]
-        self.words = self._logits.shape[-1]
-        rows = int(np.prod(self._logits.shape[:-1]))
-        if rows != self.tokens:  # behind a short prompt stand other tokens
-            raise UsageError(
-                f"{name} gives logits of {rows} of the {self.tokens} tokens of a run; runs of a prompt need those of "
-                "every token: with --prefill 1 (prefill=1) each run takes one token"
-            )
-
-    def inputs(self, tokens: Sequence[int], position: int) -> dict[str, np.ndarray]:
-        """Pads the tokens to the entry point's length. The cache rows of the padding are overwritten before they are
-        read."""
-        padded = np.zeros(self.tokens, np.int64)
-        padded[: len(tokens)] = tokens
-        found = {self._ids.name: padded.reshape(self._ids.shape).astype(self._ids.dtype)}
-        if self._positions is not None:
-            wanted = self._positions
-            places = position + np.arange(int(np.prod(wanted.shape)))
-            found[wanted.name] = places.reshape(wanted.shape).astype(wanted.dtype)
-        return found
-
-    def logits(self, outputs: Mapping[str, np.ndarray], row: int) -> np.ndarray:
-        return np.asarray(outputs[self._logits.name].reshape(-1, self.words)[row])
-
-
-def cache_size(shapes: Iterable[Sequence[object]]) -> int:
-    """Positions that a cache of tensors [1, heads, positions, depth] holds; 0 where it leaves them open."""
-    places = [shape[2] if len(shape) > 2 else 0 for shape in shapes]
-    return min((size if isinstance(size, int) else 0 for size in places), default=0)
+        return feed.logits(outputs, len(tokens) - 1)
 
 
 def _context(program: Program) -> int:
@@ -220,57 +156,3 @@ def _context(program: Program) -> int:
             f"{program.name}: {CONTEXT!r} in the metadata must be the number of positions it knows, not {text!r}"
         )
     return found
-
-
-def token_inputs(name: str, inputs: Sequence[str]) -> list[str]:
-    """The input with the tokens, and the one with their positions if there is one.
-
-    Raises:
-        UsageError: inputs of other kinds.
-    """
-    ids = [n for n in inputs if "position" not in n and "pos" not in n.split("_")]
-    positions = [n for n in inputs if n not in ids]
-    if len(ids) != 1 or len(positions) > 1:
-        raise UsageError(
-            f"{name} takes {', '.join(inputs) or 'no inputs'} beside its cache; a language model takes token numbers "
-            "(input_ids) and may take their positions (position_ids)"
-        )
-    return ids + positions
-
-
-def entry_shapes(model: str | Path | onnx.ModelProto, prefill: int | None) -> dict[str, dict[str, list[int]]]:
-    """Shapes of the inputs of each entry point that a decoder can have.
-
-    Args:
-        prefill: tokens of a run of the prompt; None for as many as the cache holds.
-
-    Raises:
-        UsageError: it cannot be read, has no cache, or other inputs, or a size that does not fit the cache.
-    """
-    try:
-        given = onnx.load(str(model), load_external_data=False) if isinstance(model, str | Path) else model
-    except (DecodeError, OSError) as error:
-        raise UsageError(f"{model}: not an ONNX model, or damaged: {one_line(error)}") from None
-    graph, name = given.graph, Path(model).name if isinstance(model, str | Path) else given.graph.name
-    weights = {x.name for x in graph.initializer}
-    sizes = {x.name: [size_of(d) for d in x.type.tensor_type.shape.dim] for x in graph.input if x.name not in weights}
-    cache = paired_by_name(list(sizes), [x.name for x in graph.output])
-    if not cache:
-        raise UsageError(
-            f"{name} has no cache: no input called past... with an output called present... ({', '.join(sizes)})"
-        )
-    fed = token_inputs(name, [n for n in sizes if n not in cache])
-    most = cache_size(sizes[n] for n in cache)
-    if not most or any(not isinstance(size, int) for n in cache for size in sizes[n][1:]):
-        raise UsageError(f"{name} leaves the size of its cache open; export it with a static cache")
-    if prefill is not None and not 1 <= prefill <= most:
-        raise UsageError(f"a run of the prompt takes 1..{most} tokens, the size of the cache of {name}, not {prefill}")
-
-    def shapes(tokens: int) -> dict[str, list[int]]:
-        return {n: [size if isinstance(size, int) else (tokens if axis == len(sizes[n]) - 1 else 1)
-                    for axis, size in enumerate(sizes[n])] for n in fed}  # fmt: skip
-
-    many = prefill or most
-    open_ = not isinstance(sizes[fed[0]][-1] if sizes[fed[0]] else 1, int)
-    found = {PREFILL: shapes(many)} if open_ and many > 1 else {}
-    return found | {DECODE: shapes(1)}

@@ -10,7 +10,7 @@ import onnx
 
 from tilewright.checking.onnxruntime_reference import Reference
 from tilewright.compiler.graph.states import paired_by_name
-from tilewright.generate.language_model import token_inputs
+from tilewright.generate.feed import cache_size, token_inputs
 
 
 class GreedyReference:
@@ -30,7 +30,8 @@ class GreedyReference:
         self._ids, *self._positions = token_inputs(self.name, [n for n in inputs if n not in self._pairs])
         self._types = {x.name: onnx.helper.tensor_dtype_to_np_dtype(x.type.tensor_type.elem_type)
                        for x in reference.proto.graph.input}  # fmt: skip
-        self._single = (inputs[self._ids].shape or [1])[-1] == 1
+        single = (inputs[self._ids].shape or [1])[-1] == 1
+        self._whole = 1 if single else cache_size(inputs[n].shape for n in self._pairs)  # positions without going round
         self._cache = {n: np.zeros([d if isinstance(d, int) else 1 for d in inputs[n].shape], self._types[n])
                        for n in self._pairs}  # fmt: skip
         self._ranks = {n: len(x.shape) for n, x in inputs.items()}
@@ -38,8 +39,8 @@ class GreedyReference:
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
         """Logits after these tokens, which follow those of earlier calls, float32 [vocabulary]."""
-        pieces = [[token] for token in tokens] if self._single else [list(tokens)]
-        for piece in pieces:
+        many = max(self._whole - self._position, 0)
+        for piece in [list(tokens[:many])] * (many > 0) + [[token] for token in tokens[many:]]:
             places = self._position + np.arange(len(piece))
             given = {self._ids: np.array(piece), **dict.fromkeys(self._positions, places)}
             shaped = {n: v.astype(self._types[n]).reshape((1,) * (self._ranks[n] - 1) + (-1,) if self._ranks[n] else ())

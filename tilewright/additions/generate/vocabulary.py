@@ -44,7 +44,7 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, special: bool = True) -> list[int]:
         """Token numbers, the longest token that fits first. Raises `InputError` for what no token begins with."""
         found: list[int] = []
         at = 0
@@ -62,3 +62,10 @@ class Vocabulary:
 
     def text(self, token: int) -> str:
         return self.texts[token]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(self.texts[token] for token in tokens)
+
+    def number(self, text: str) -> int | None:
+        """None: no token of a vocabulary in the metadata is a special one."""
+        return None

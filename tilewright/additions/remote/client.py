@@ -17,6 +17,7 @@ import grpc
 import numpy as np
 
 from tilewright.common.errors import TilewrightError
+from tilewright.common.listening import checked_token, read_token
 from tilewright.common.text import suggest
 from tilewright.common.version import tilewright_version
 from tilewright.errors import ConfigMismatchError, UsageError
@@ -78,20 +79,9 @@ class Address:
         held = os.environ.get(TOKEN_VARIABLE)
         if "token-file" in options:
             held = read_token(options["token-file"])
-        token = _checked_token(held, f"${TOKEN_VARIABLE}") if held else None
+        token = checked_token(held, f"${TOKEN_VARIABLE}") if held else None
         ca = options.get("ca", os.environ.get(CA_VARIABLE))
         return Address(f"{host}:{port}", token, _read(ca) if ca else None, options.get("name"))
-
-
-def read_token(path: str | Path) -> str:
-    """The token in a file. Raises `UsageError` if it holds none that can be sent."""
-    return _checked_token(_read(path).decode("latin-1").strip(), str(path))
-
-
-def _checked_token(token: str, where: str) -> str:
-    if not (token and token.isascii() and token.isprintable()):
-        raise UsageError(f"{where} must hold a token: printable ASCII characters in one line")
-    return token
 
 
 def _read(path: str | Path) -> bytes:

@@ -14,9 +14,8 @@ import click
 
 from tilewright.cli import arguments, terminal
 from tilewright.common import store, temporary
+from tilewright.common.listening import check_reach, host_and_port, is_loopback, read_token
 from tilewright.errors import UsageError
-from tilewright.remote.client import read_token
-from tilewright.remote.gate import is_loopback
 from tilewright.remote.server import LONGEST_SECONDS, Server
 from tilewright.remote.shared import SharedDevice
 from tilewright.runtime.devices import open_device
@@ -69,11 +68,8 @@ def command(
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key go together")
     tls = (_read(tls_cert), _read(tls_key)) if tls_cert is not None and tls_key is not None else None
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--listen must be HOST:PORT, not {listen!r}")
-    if token is None and not is_loopback(host):
-        raise UsageError(f"{host} can be reached from other machines: give --token-file")
+    host, _ = host_and_port(listen)
+    check_reach(host, token)
     if token is not None and tls is None and not is_loopback(host):
         click.echo("warning: without --tls-cert the token can be read on its way", err=True)
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)

@@ -45,14 +45,6 @@ def peer_of(host: str) -> str:
     return str(address)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address, or the name of a host to listen at, is of this machine alone."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Connection:
     """One connection of a client.
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from tilewright.remote.gate import is_loopback, peer_of
+from tilewright.common.listening import is_loopback
+from tilewright.remote.gate import peer_of
 
 CLIENTS = 64
 #: Clients from one address. Those of this machine are not counted: behind a tunnel all clients have its address.

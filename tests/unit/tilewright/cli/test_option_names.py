@@ -28,7 +28,9 @@ SHOWN_BY = {
     "tilewright/additions/generate/command.py": ("generate",),
     "tilewright/additions/prove/certificate.py": ("compile",),  # which made the program
     "tilewright/additions/prove/command.py": ("prove",),
-    "tilewright/additions/generate/language_model.py": ("generate",),
+    "tilewright/additions/generate/feed.py": ("generate",),
+    "tilewright/additions/generate/state_file.py": ("generate",),
+    "common/listening.py": ("generate", "serve"),
     "compiler/importer/onnx/inputs.py": (*COMPILING, "quantize"),
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "driver/board.py": ("run",),

@@ -11,9 +11,10 @@ import pytest
 
 from tests.common.waiting import HANG, wait_until
 from tests.unit.tilewright.remote.serving import END, TINY, Stream, connect, place, runner, same, serving
+from tilewright.common.listening import is_loopback
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.client import RemoteError
-from tilewright.remote.gate import Gate, is_loopback, peer_of
+from tilewright.remote.gate import Gate, peer_of
 from tilewright.remote.sessions import Limits, Pace, Sessions
 
 MIB = 1 << 20
