@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,11 @@ class Feed:
     """The inputs and outputs of one decoder entry point: token numbers, perhaps their positions, and logits."""
 
     def __init__(self, name: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> None:
-        ids, *rest = token_inputs(name, [t.name for t in inputs])
-        self._ids = next(t for t in inputs if t.name == ids)
-        self._positions = next((t for t in inputs if t.name in rest), None)
+        named = token_inputs(name, [t.name for t in inputs])
+        by_name = {t.name: t for t in inputs}
+        self._ids = by_name[named.ids]
+        self._positions = by_name.get(named.positions or "")
+        self._mask = by_name.get(named.mask or "")
         self.tokens = int(np.prod(self._ids.shape))
         if len(outputs) != 1 or not outputs[0].shape or self.tokens != (self._ids.shape or (1,))[-1]:
             found = ", ".join(f"{t.name} {list(t.shape)}" for t in [self._ids, *outputs])
@@ -49,6 +52,8 @@ class Feed:
             wanted = self._positions
             places = position + np.arange(int(np.prod(wanted.shape)))
             found[wanted.name] = places.reshape(wanted.shape).astype(wanted.dtype)
+        if self._mask is not None:
+            found[self._mask.name] = mask(self._mask.shape, self._mask.dtype, position + self.tokens)
         return found
 
     def logits(self, outputs: Mapping[str, np.ndarray], row: int) -> np.ndarray:
@@ -61,20 +66,35 @@ def cache_size(shapes: Iterable[Sequence[object]]) -> int:
     return min((size if isinstance(size, int) else 0 for size in places), default=0)
 
 
-def token_inputs(name: str, inputs: Sequence[str]) -> list[str]:
-    """The input with the tokens, and the one with their positions if there is one.
+@dataclass(frozen=True)
+class TokenInputs:
+    """Names of inputs: token numbers, perhaps their positions, and perhaps a mask of the positions that hold tokens."""
+
+    ids: str
+    positions: str | None
+    mask: str | None
+
+
+def token_inputs(name: str, inputs: Sequence[str]) -> TokenInputs:
+    """The inputs of a language model beside its cache.
 
     Raises:
         UsageError: inputs of other kinds.
     """
-    ids = [n for n in inputs if "position" not in n and "pos" not in n.split("_")]
-    positions = [n for n in inputs if n not in ids]
-    if len(ids) != 1 or len(positions) > 1:
+    positions = [n for n in inputs if "position" in n or "pos" in n.split("_")]
+    masks = [n for n in inputs if n not in positions and "mask" in n.split("_")]
+    ids = [n for n in inputs if n not in positions and n not in masks]
+    if len(ids) != 1 or len(positions) > 1 or len(masks) > 1:
         raise UsageError(
             f"{name} takes {', '.join(inputs) or 'no inputs'} beside its cache; a language model takes token numbers "
-            "(input_ids) and may take their positions (position_ids)"
+            "(input_ids) and may take their positions (position_ids) and a mask of tokens (attention_mask)"
         )
-    return ids + positions
+    return TokenInputs(ids[0], *(found[0] if found else None for found in (positions, masks)))
+
+
+def mask(shape: Sequence[int], dtype: str | np.dtype, tokens: int) -> np.ndarray:
+    """A mask of so many tokens, the rest of [1, positions] 0."""
+    return (np.arange(int(np.prod(shape))) < tokens).reshape(shape).astype(dtype)
 
 
 def entry_shapes(model: str | Path | onnx.ModelProto, prefill: int | None) -> dict[str, dict[str, list[int]]]:
@@ -105,11 +125,17 @@ def entry_shapes(model: str | Path | onnx.ModelProto, prefill: int | None) -> di
     if prefill is not None and not 1 <= prefill <= most:
         raise UsageError(f"a run of the prompt takes 1..{most} tokens, the size of the cache of {name}, not {prefill}")
 
+    def shape(n: str, tokens: int) -> list[int]:
+        """The shape of an input; an open last size is that of the tokens, or of a mask that of the cache."""
+        last = most if n == fed.mask else tokens
+        return [size if isinstance(size, int) else (last if axis == len(sizes[n]) - 1 else 1)
+                for axis, size in enumerate(sizes[n])]  # fmt: skip
+
     def shapes(tokens: int) -> dict[str, list[int]]:
-        return {n: [size if isinstance(size, int) else (tokens if axis == len(sizes[n]) - 1 else 1)
-                    for axis, size in enumerate(sizes[n])] for n in fed}  # fmt: skip
+        named = [n for n in (fed.ids, fed.positions, fed.mask) if n is not None]
+        return {n: shape(n, tokens) for n in named}
 
     many = prefill or most
-    open_ = not isinstance(sizes[fed[0]][-1] if sizes[fed[0]] else 1, int)
+    open_ = not isinstance(sizes[fed.ids][-1] if sizes[fed.ids] else 1, int)
     found = {PREFILL: shapes(many)} if open_ and many > 1 else {}
     return found | {DECODE: shapes(1)}

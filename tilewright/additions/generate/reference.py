@@ -10,7 +10,7 @@ import onnx
 
 from tilewright.checking.onnxruntime_reference import Reference
 from tilewright.compiler.graph.states import paired_by_name
-from tilewright.generate.feed import cache_size, token_inputs
+from tilewright.generate.feed import cache_size, mask, token_inputs
 
 
 class GreedyReference:
@@ -27,13 +27,14 @@ class GreedyReference:
         inputs = {x.name: x for x in self._session.get_inputs()}
         self._outputs = [x.name for x in self._session.get_outputs()]
         self._pairs = paired_by_name(list(inputs), self._outputs)
-        self._ids, *self._positions = token_inputs(self.name, [n for n in inputs if n not in self._pairs])
+        self._named = token_inputs(self.name, [n for n in inputs if n not in self._pairs])
         self._types = {x.name: onnx.helper.tensor_dtype_to_np_dtype(x.type.tensor_type.elem_type)
                        for x in reference.proto.graph.input}  # fmt: skip
-        single = (inputs[self._ids].shape or [1])[-1] == 1
-        self._whole = 1 if single else cache_size(inputs[n].shape for n in self._pairs)  # positions without going round
-        self._cache = {n: np.zeros([d if isinstance(d, int) else 1 for d in inputs[n].shape], self._types[n])
-                       for n in self._pairs}  # fmt: skip
+        single = (inputs[self._named.ids].shape or [1])[-1] == 1
+        shapes = {n: [d if isinstance(d, int) else 1 for d in inputs[n].shape] for n in self._pairs}
+        self._rows = cache_size(shapes.values())
+        self._whole = 1 if single else self._rows  # positions without going round
+        self._cache = {n: np.zeros(shape, self._types[n]) for n, shape in shapes.items()}
         self._ranks = {n: len(x.shape) for n, x in inputs.items()}
         self._position = 0
 
@@ -42,7 +43,11 @@ class GreedyReference:
         many = max(self._whole - self._position, 0)
         for piece in [list(tokens[:many])] * (many > 0) + [[token] for token in tokens[many:]]:
             places = self._position + np.arange(len(piece))
-            given = {self._ids: np.array(piece), **dict.fromkeys(self._positions, places)}
+            given = {self._named.ids: np.array(piece)}
+            if self._named.positions is not None:
+                given[self._named.positions] = places
+            if self._named.mask is not None:
+                given[self._named.mask] = mask([self._rows], np.int64, int(places[-1]) + 1)
             shaped = {n: v.astype(self._types[n]).reshape((1,) * (self._ranks[n] - 1) + (-1,) if self._ranks[n] else ())
                       for n, v in given.items()}  # fmt: skip
             found = dict(zip(self._outputs, self._session.run(None, shaped | self._cache), strict=True))

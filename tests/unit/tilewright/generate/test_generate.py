@@ -79,6 +79,33 @@ def test_short_prefill(model_file: Path) -> None:
     compared(language, model_file, "functional", "sixteen of these", 3)  # in runs that begin with tokens 0, 6 and 10
 
 
+@pytest.mark.slow
+def test_a_mask_of_tokens(model_file: Path) -> None:
+    """A model with an attention_mask gets one over the whole cache, with ones for the tokens so far."""
+    model = onnx.load(model_file)
+    graph = model.graph
+    tokens = helper.make_tensor_value_info("attention_mask", onnx.TensorProto.INT64, ["batch", "total"])
+    graph.input.append(tokens)
+    maker = next(node for node in graph.node if "logits" in node.output)
+    maker.output[list(maker.output).index("logits")] = "plain"
+    graph.node.extend([
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["mask"], ["seen"], keepdims=0),
+        helper.make_node("Add", ["plain", "seen"], ["logits"]),
+    ])  # fmt: skip
+    language = LanguageModel.load(model, "base", prefill=5)
+    assert language.vocabulary is not None
+    before = prompt = language.vocabulary.encode("seven or more tokens")
+    plain, reference = GreedyReference(model_file), GreedyReference(model)
+    with tw.Device("functional", language.program.config) as device:
+        for number, step in enumerate(language.generate(device, prompt, 4)):
+            logits = reference.logits(before)
+            seen = logits - plain.logits(before)
+            np.testing.assert_allclose(seen, min(len(prompt) + number, language.cache), atol=1e-3)
+            np.testing.assert_array_equal(step.logits, logits)
+            before = [step.token]
+
+
 @pytest.mark.cosim
 @pytest.mark.slow
 def test_tokens_on_rtl(model_file: Path) -> None:
