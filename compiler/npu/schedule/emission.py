@@ -40,7 +40,11 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
     rows: list[LayerRow] = []
     sums: PlaneSums | None = None  # plane sums that the unit before has made for this one
     before: list[LayerRow] = []
+    made_by: dict[int, list[Stay]] = {}
+    last_read: dict[int, list[Stay]] = {}
     for stay in stays:
+        made_by.setdefault(stay.first, []).append(stay)
+        last_read.setdefault(stay.last, []).append(stay)
         if stay.first < start <= stay.last:
             stay.settle(context)
     for unit, wanted in zip(units, _wanted_sums(context.config, units, stays), strict=True):
@@ -48,9 +52,9 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
         covered = range(index, index + len(unit.layers))
         first = context.emitter.position
         context.emitter.mark("; ".join(layer.describe() for layer in unit.layers))
-        for stay in stays:
-            if stay.first in covered:
-                stay.settle(context)
+        own = [stay for number in covered for stay in made_by.get(number, ())]
+        for stay in own:
+            stay.settle(context)
         try:
             if sums is not None:
                 made = [_emit_summed(context, unit.layers[0], sums.acc)]
@@ -67,9 +71,8 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
                 f"{layer.op} {layer.name!r} does not fit configuration {c.name!r} "
                 f"({c.act_rows} ACT rows, {c.wgt_tiles} tiles, {c.acc_rows} ACC rows): {error}"
             ) from None
-        for stay in stays:
-            if stay.first in covered:  # after the layer's own loads, which need not wait for the border
-                stay.fill_border(context)
+        for stay in own:  # after the layer's own loads, which need not wait for the border
+            stay.fill_border(context)
         made[0].first = first
         together = made
         if sums is not None and wanted is None:
@@ -77,8 +80,8 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
         _count(together, context.emitter.position)
         rows += made
         before = made
-        for stay in stays:
-            if stay.last in covered:
+        for number in covered:
+            for stay in last_read.get(number, ()):
                 context.drop(stay.view.buffer)
     _number(rows, context.end_step())
     return rows

@@ -67,12 +67,14 @@ def resident_candidates(layers: list[Layer], outside: set[str]) -> list[Stay]:
     candidates = []
     made: dict[str, int] = {}
     writers: dict[str, int] = {}
+    readers: dict[str, list[tuple[int, Layer, View]]] = {}
     for i, layer in enumerate(layers):
         made.setdefault(layer.output.buffer, i)
         writers[layer.output.buffer] = writers.get(layer.output.buffer, 0) + 1
+        for v in layer.reads:
+            readers.setdefault(v.buffer, []).append((i, layer, v))
     for buffer, first in made.items():
-        view = layers[first].output
-        uses = [(i, layer, v) for i, layer in enumerate(layers) for v in layer.reads if v.buffer == buffer]
+        view, uses = layers[first].output, readers.get(buffer, [])
         if buffer in outside or writers[buffer] > 1 or not uses or view.region != ARENA_REGION:
             continue
         if any(not same_box(v, view) for _, _, v in uses):
