@@ -25,6 +25,7 @@ from tilewright.checking.report import CheckReport
 from tilewright.common import temporary
 from tilewright.errors import UsageError
 from tilewright.measure.off_npu import Cause, as_json, table
+from tilewright.quantize.first_steps import STEPS
 from tilewright.quantize.recipe import Progress, Sample
 
 MODEL, SAMPLE, RESULT = "model.onnx", "sample.pickle", "result.pickle"
@@ -42,6 +43,7 @@ class Verified:
         npu_macs, macs: multiply-accumulates on the NPU, and all; 0 where the model is compiled while it runs.
         turns: how often the NPU is started in a run; 0 as before.
         causes: what keeps MACs off the NPU.
+        steps: of the longest recurrent layer, if only its first `first_steps.STEPS` were compiled and counted; else 0.
     """
 
     report: CheckReport
@@ -49,16 +51,18 @@ class Verified:
     macs: int
     turns: int = 0
     causes: tuple[Cause, ...] = ()
+    steps: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the findings for JSON."""
         return {
             "npu_macs": self.npu_macs, "macs": self.macs, "turns": self.turns, "off_npu": as_json(self.causes),
             "check": self.report.to_dict(),
-        }  # fmt: skip
+        } | ({"first_steps": STEPS, "steps": self.steps} if self.steps else {})  # fmt: skip
 
     def __str__(self) -> str:
-        text = f"loads and runs in both: {self.report.summary()}"
+        steps = f" (of {self.steps} steps the first {STEPS})" if self.steps else ""
+        text = f"loads and runs in both{steps}: {self.report.summary()}"
         if not self.macs:
             return text
         turns = f" in {self.turns} turn{'' if self.turns == 1 else 's'}" if self.turns else ""

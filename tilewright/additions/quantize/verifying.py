@@ -18,6 +18,7 @@ from tilewright.checking.model import check
 from tilewright.errors import TilewrightError, UsageError
 from tilewright.isa.program import NpuStep, Program
 from tilewright.measure.off_npu import causes
+from tilewright.quantize import first_steps
 from tilewright.quantize.memory import separate_blocks, trim_heap
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Progress, Sample
@@ -28,9 +29,19 @@ def verify_here(model: onnx.ModelProto, sample: Sample, progress: Progress | Non
     """Runs `verify.verify` in this process."""
     report = progress or (lambda text, done: None)
     report("running the result: onnxruntime", 0.0)
-    for name, value in run(session(model), sample).items():
+    scans = first_steps.scans_of(model)
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    whole.graph.output.extend(onnx.ValueInfoProto(name=first_steps.scanned_by(scan)) for scan in scans)
+    values = run(session(whole), sample)
+    del whole
+    for name, value in values.items():
         if isinstance(value, np.ndarray) and value.dtype.kind == "f" and np.isnan(value).any():
             raise UsageError(f"the quantised model gives NaN in output {name!r}")
+    steps = {scan.name: len(values[first_steps.scanned_by(scan)]) for scan in scans}
+    steps = {name: count for name, count in steps.items() if count > first_steps.STEPS}
+    model = first_steps.first_steps(model, steps) if steps else model
+    del values
     trim_heap()
     shapes = {name: list(value.shape) for name, value in sample.items()}
     try:
@@ -41,10 +52,11 @@ def verify_here(model: onnx.ModelProto, sample: Sample, progress: Progress | Non
         trim_heap()
     except TilewrightError as error:
         raise UsageError(f"the quantised model does not run in Tilewright: {error}") from error
+    most = max(steps.values(), default=0)
     if not isinstance(program, Program):
-        return Verified(found, 0, 0)
+        return Verified(found, 0, 0, steps=most)
     turns = sum(isinstance(step, NpuStep) for step in program.steps)
-    return Verified(found, program.npu_macs, program.macs, turns, tuple(causes(program)))
+    return Verified(found, program.npu_macs, program.macs, turns, tuple(causes(program)), most)
 
 
 def main(folder: Path) -> None:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.common.onnx_models import run
 from tilewright.compiler.importer.onnx.control import MAX_UNROLLED_INTEGERS
-from tilewright.quantize import quantize, ranges, recurrent_integers, recurrent_ops
+from tilewright.quantize import first_steps, quantize, ranges, recurrent_integers, recurrent_ops
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.judging import Judge
 from tilewright.quantize.layers import Kind, Network
@@ -215,3 +215,23 @@ def test_steps_that_miss_the_goal_stay_in_floats() -> None:
     best = found.chosen.measured.recipe
     assert all(best.precision[name] is Precision.FLOAT for name in _steps(model))
     assert found.chosen.kept >= 1 and found.fastest.kept == 0
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+def test_of_many_steps_the_first_are_compiled(direction: str) -> None:
+    model = _network("GRU", {"direction": direction}, steps=20)
+    random = np.random.default_rng(3)
+    samples = [{"x": random.normal(size=(20, 1, _INPUTS)).astype(np.float32)} for _ in range(4)]
+    found = quantize(model, samples, held_back=0)
+    assert found.verified is not None and found.verified.report.ok  # type: ignore[union-attr]
+    assert found.verified.steps == 20 and "(of 20 steps the first 8)" in str(found.verified)  # type: ignore[union-attr]
+    assert found.verified.to_dict()["first_steps"] == 8  # type: ignore[union-attr]
+
+    few = first_steps.first_steps(found.model, {x.name: 20 for x in first_steps.scans_of(found.model)})  # type: ignore
+    short, whole = run(few, samples[0])["z"], run(found.model, samples[0])["z"]  # type: ignore[union-attr]
+    assert np.array_equal(short[8:], np.broadcast_to(short[7:8], (12, 1, 5)))
+    if direction == "forward":
+        assert np.array_equal(short[:8], whole[:8]) and not np.array_equal(short[8:], whole[8:])
+    else:  # which begins at the eighth row
+        cut = {"x": np.concatenate([samples[0]["x"][:8], np.zeros((12, 1, _INPUTS), np.float32)])}
+        assert short.shape == whole.shape and np.array_equal(run(few, cut)["z"], short)
