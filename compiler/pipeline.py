@@ -74,7 +74,7 @@ def compile_graph(
     with cpu.compiled_beside([*segments.values()]) as compile_kernels:  # LLVM needs nothing of the NPU's side
         report("schedule", 0.1)
         schedules = schedule_steps(
-            config, steps, chosen, measure=measure, scheduler=scheduler,
+            config, steps, chosen, read_behind=parts.read_behind, measure=measure, scheduler=scheduler,
             progress=lambda done: report("schedule", 0.1 + 0.4 * done),
         )  # fmt: skip
 

@@ -250,9 +250,7 @@ class Program(Shown):
         check_steps(self.steps, self.instructions, buffers, self.sections, self.host)
         check_steps(self.later, self.instructions, buffers, self.sections, self.host)
         check_later(self.later, self.steps)
-        check_windows(
-            self.windows, [self.inputs, *(e.inputs for e in self.entries)], self.arena_bytes, self.config.bus_bytes
-        )
+        check_windows(self.windows, [self.inputs, *(e.inputs for e in self.entries)], sizes, self.config.bus_bytes)
 
     def _options(self) -> dict[str, Any]:
         """Facts about the compilation for the manifest."""

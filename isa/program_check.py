@@ -125,14 +125,14 @@ def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> 
 
 
 def check_windows(
-    windows: Sequence[Window], inputs: Sequence[Sequence[TensorInfo]], arena_bytes: int, bus_bytes: int
+    windows: Sequence[Window], inputs: Sequence[Sequence[TensorInfo]], sizes: Mapping[str, int], bus_bytes: int
 ) -> None:
-    """Checks that windows have regions of their own, begin at whole beats within the arena, and follow an input.
+    """Checks that windows have regions of their own, begin at whole beats within their memory, and follow an input.
 
     Args:
         windows: the windows.
         inputs: inputs of the program and of its entry points.
-        arena_bytes: size of the arena.
+        sizes: bytes of "arena" and "constant".
         bus_bytes: bytes of a beat.
 
     Raises:
@@ -142,8 +142,14 @@ def check_windows(
     for w in windows:
         if not ARENA_REGION < w.region < REGIONS or numbers.count(w.region) > 1:
             raise Unfit(f"window {w.region} is not one of the regions {ARENA_REGION + 1}..{REGIONS - 1}, each once")
-        if w.period < 1 or w.stride < 1 or w.stride % bus_bytes or w.offset(w.period - 1) >= arena_bytes:
-            raise Unfit(f"window {w.region} has {w.period} rows of {w.stride} bytes in an arena of {arena_bytes}")
+        if w.space not in ("arena", "constant"):
+            raise Unfit(f"window {w.region} is one of {w.space!r}, not of arena or constant")
+        counts = w.period >= 1 and 0 <= w.rows <= w.period
+        if not counts or w.stride < 1 or w.stride % bus_bytes or w.offset(w.period - 1) >= sizes[w.space]:
+            where = "an arena" if w.space == "arena" else "constants"
+            raise Unfit(
+                f"window {w.region} has {w.rows or w.period} rows of {w.stride} bytes in {where} of {sizes[w.space]}"
+            )
         found = [t for some in inputs for t in some if t.name == w.tensor]
         if not found or any(t.dtype not in ("int32", "int64") or math.prod(t.shape) < 1 for t in found):
             raise Unfit(f"window {w.region} follows input {w.tensor!r}, which is no integer of this program")
@@ -198,6 +204,8 @@ def _blocked_size(tensor: TensorInfo, blocks: BlockedLayout, itemsize: int) -> i
     shape, where = blocks.shape, f"the layout of tensor {tensor.name!r}"
     if len(shape) != 5 or min(shape, default=0) < 1 or blocks.block != shape[-1]:
         raise Unfit(f"{where} has shape {list(shape)} and blocks of {blocks.block}")
+    if tensor.dtype == "float32" and isinstance(tensor.scale, float) and isinstance(tensor.zero_point, int):
+        itemsize = 1  # steps of that scale
     if not (itemsize == 1 and blocks.xor in (0, 128)) and not (tensor.dtype == "int16" and blocks.xor == 0):
         raise Unfit(
             f"{where} is for elements of a byte and xor 0 or 128, or for int16, not {tensor.dtype} and {blocks.xor}"

@@ -70,7 +70,9 @@ class TensorInfo:
         name, shape, dtype: as in the model (numpy dtype name).
         buffer: the buffer with its value in C order, "" if it never leaves the scratchpads.
         scale, zero_point: quantisation, None for float tensors; lists for per-channel.
-        relayout: layout of the value in the buffer if it is in blocks of lanes, None for plain C order.
+        relayout: layout of the value in the buffer if it is in blocks of lanes, None for plain C order. Of a float32
+            tensor there are bytes in the blocks, int8 or with a flip of 128 uint8, which are its steps: scale and
+            zero_point are theirs.
         where: "npu" or "cpu": the unit that computes it.
         reason: the reason why this tensor may differ from the reference by a step ("" = it must be equal).
     """
@@ -107,24 +109,30 @@ class StateInfo:
 
 @dataclass(frozen=True)
 class Window:
-    """A region whose base the runtime moves before a run: to row `value modulo period` of the arena's rows.
+    """A region whose base the runtime moves before a run: to a row of the arena or of the constants.
+
+    The row is `value modulo period`, or the last of the rows where it lies behind them.
 
     Attributes:
         region: number of the region.
         tensor: input of the program whose first element is the value; a run of an entry point without it leaves the
             base at the arena's.
-        period: number of rows.
+        period: number of values.
         stride: bytes from one row to the next.
+        rows: number of rows, 0 for as many as values.
+        space: "arena" or "constant".
     """
 
     region: int
     tensor: str
     period: int
     stride: int
+    rows: int = 0
+    space: str = "arena"
 
     def offset(self, value: int) -> int:
-        """Bytes from the arena's base to the region's."""
-        return value % self.period * self.stride
+        """Bytes from the base of the arena, or of the constants, to the region's."""
+        return min(value % self.period, (self.rows or self.period) - 1) * self.stride
 
 
 @dataclass

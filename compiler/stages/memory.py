@@ -93,7 +93,11 @@ def place_memory(
         else:
             lives.of_segment(segments[number], position, position + len(step.tasks) - 1)
         position += len(step.tasks)
+    for name in partition.read_behind:
+        lives.memory.arena.need(name, partition.buffers[name].allocated, lives.end, lives.end)
     for name in graph.outputs:
+        if name in partition.steps_of:
+            continue
         if graph.tensor(name).is_const:
             lives.of_constant(name)
         else:

@@ -11,7 +11,9 @@ from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph, State, Tensor
 from tilewright.compiler.graph.ops.put import QPut
+from tilewright.compiler.graph.ops.row import QRow
 from tilewright.compiler.graph.states import blocked_shape
+from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.views import View
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.emission import Emission
@@ -56,6 +58,11 @@ def package(
     instructions, constants = emission.image, memory.constants.blob()
     _check_reach(config, len(instructions) + len(constants) + memory.arena.size)
     states = {name for state in graph.states for name in (state.begin, state.end)}
+    windows = _windows(graph, config, partition)
+    for window in windows:
+        if window.space == "constant":  # a negative number is no row of a table
+            low, high = input_ranges.get(window.tensor, (0, window.period - 1))
+            input_ranges |= {window.tensor: (max(low, 0.0), min(high, window.period - 1.0))}
     return Program(
         name=graph.name,
         config=config,
@@ -65,12 +72,12 @@ def package(
         host_bytes=memory.host.size,
         buffers=_buffers(graph, memory),
         inputs=[_info(graph, memory, name) for name in graph.inputs if name not in states],
-        outputs=[_info(graph, memory, name) for name in graph.outputs if name not in states],
+        outputs=[_output(graph, partition, memory, name) for name in graph.outputs if name not in states],
         states=[_state(graph, memory, state) for state in graph.states],
         tensors=_quantised_tensors(graph, partition, memory, options.keep_all),
         steps=emission.steps,
         later=emission.later,
-        windows=_windows(graph, partition),
+        windows=windows,
         layers=emission.layers,
         sections=_sections(graph, segments, memory),
         compiler=tilewright_version(),
@@ -81,6 +88,10 @@ def package(
         host_work=_host_work(segments),
         notes=[
             *graph.notes,
+            *(
+                f"{name}: the runtime makes floats of {graph.tensor(name).size} bytes as it reads them"
+                for name in partition.steps_of
+            ),
             *notes_on(graph, emission.layers, config, options.cpu_only),
             *([emission.coder.describe()] if emission.coder is not None and emission.coder.plain else []),
             *notes_of(partition.placement.reasons),
@@ -137,14 +148,22 @@ def _buffers(graph: Graph, memory: MemoryMap) -> list[Buffer]:
     return buffers
 
 
-def _windows(graph: Graph, partition: Partition) -> list[Window]:
-    """The window in which the NPU puts rows into states."""
+def _windows(graph: Graph, config: NpuConfig, partition: Partition) -> list[Window]:
+    """The windows in which the NPU puts rows into states, and reads those of tables."""
     found: list[Window] = []
     for node in graph.nodes:
-        if isinstance(node.quantized, QPut) and partition.placement.on_npu(node):
-            _, length, lanes = graph.tensor(node.inputs[0]).shape
-            found.append(Window(WINDOW_REGION, node.quantized.position, length, lanes))
-    return list(dict.fromkeys(found))
+        if not partition.placement.on_npu(node):
+            continue
+        match node.quantized:
+            case QPut(position=position):
+                _, length, lanes = graph.tensor(node.inputs[0]).shape
+                found.append(Window(WINDOW_REGION, position, length, lanes))
+            case QRow(region=region, period=period):
+                y, lanes = graph.tensor(node.outputs[0]), config.block_in
+                stride = y.size // y.shape[-1] * -(-y.shape[-1] // lanes) * lanes
+                rows = graph.tensor(node.inputs[0]).shape[0]
+                found.append(Window(region, node.inputs[1], period, stride, rows, "constant"))
+    return sorted(dict.fromkeys(found), key=lambda window: window.region)
 
 
 def _state(graph: Graph, memory: MemoryMap, state: State) -> StateInfo:
@@ -156,6 +175,17 @@ def _state(graph: Graph, memory: MemoryMap, state: State) -> StateInfo:
         own = graph.tensor(state.plain).shape
         ends = [replace(info, shape=own, buffer=info.name, relayout=blocks, where="npu") for info in ends]
     return StateInfo(state.name, *ends)
+
+
+def _output(graph: Graph, partition: Partition, memory: MemoryMap, name: str) -> TensorInfo:
+    """An output of the model; of floats that the runtime makes, the steps in blocks."""
+    source = partition.steps_of.get(name)
+    if source is None:
+        return _info(graph, memory, name)
+    t, steps = graph.tensor(name), graph.tensor(source)
+    blocked = partition.layouts.blocked[source]
+    layout = _layout_in(blocked, steps)
+    return TensorInfo(name, t.shape, t.dtype.name, blocked.view.buffer, *_quantisation(steps), relayout=layout)
 
 
 def _info(graph: Graph, memory: MemoryMap, name: str) -> TensorInfo:
@@ -181,12 +211,7 @@ def _quantised_tensors(graph: Graph, partition: Partition, memory: MemoryMap, ke
         info = TensorInfo(name, t.shape, t.dtype.name, "", *_quantisation(t), reason=reasons.get(name, ""))
         blocked = partition.layouts.blocked.get(name)
         if blocked is not None and blocked.view.buffer in memory.arena.offsets and _is_dense(blocked.view):
-            view = blocked.view
-            info.buffer = view.buffer
-            info.relayout = BlockedLayout(
-                (view.n, view.cb, view.h, view.w, view.block), view.block, 128 if t.dtype == np.uint8 else 0,
-                blocked.layout,
-            )  # fmt: skip
+            info.buffer, info.relayout = blocked.view.buffer, _layout_in(blocked, t)
         elif name in memory.host.offsets:
             info.buffer, info.where = name, "cpu"
         elif blocked is not None:
@@ -195,6 +220,12 @@ def _quantised_tensors(graph: Graph, partition: Partition, memory: MemoryMap, ke
             continue
         infos.append(info)
     return infos
+
+
+def _layout_in(blocked: Blocked, t: Tensor) -> BlockedLayout:
+    """The layout of a quantised tensor in a buffer that has nothing but its blocks."""
+    v = blocked.view
+    return BlockedLayout((v.n, v.cb, v.h, v.w, v.block), v.block, 128 if t.dtype == np.uint8 else 0, blocked.layout)
 
 
 def _is_dense(view: View) -> bool:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct
 
-from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.ops.put import QPut
+from tilewright.compiler.graph.quantization import is_activation
 from tilewright.compiler.npu.blocks.blocked import BlockedBuffer
 from tilewright.compiler.npu.blocks.convert import Converter
 from tilewright.compiler.npu.blocks.layouts import Layouts
@@ -40,6 +43,8 @@ class Partition(Struct):
         buffers: in the arena, which layers read and write, by name.
         constants: bytes of blocked constants the NPU reads, by name.
         placement, work, layouts: the decisions that led there.
+        steps_of: outputs of the model that are floats of the steps in a blocked tensor, which nobody else reads: the
+            blocked tensor, by the output's name. The runtime makes floats of them as it reads them.
     """
 
     tensors: frozenset[str]
@@ -49,6 +54,12 @@ class Partition(Struct):
     placement: Placement
     work: WorkOrder
     layouts: Layouts
+    steps_of: dict[str, str] = {}
+
+    @property
+    def read_behind(self) -> set[str]:
+        """Names of the buffers that the runtime reads behind a run."""
+        return {self.layouts.blocked[source].view.buffer for source in self.steps_of.values()}
 
     def describe_work(self) -> str:
         """One line per chain or CPU node."""
@@ -104,12 +115,40 @@ def _attempt(
     layouts = choose_layouts(wiring, work, config.block_in)
     converter = Converter(wiring, layouts, config, options.keep_all)
     byte_cycles = cost.byte_cycles if cost else 0.0
-    _lower(work, Operands(config, layouts, converter, byte_cycles, options.memory), converter, options.kernels)
+    floats = _floats_of_steps(wiring, placement)
+    steps_of = {node.outputs[0]: node.inputs[0] for node in floats}
+    operands = Operands(config, layouts, converter, byte_cycles, options.memory)
+    _lower([piece for piece in work if not any(piece is node for node in floats)], operands, converter, options.kernels)
+    if not all(isinstance(task, Layer) for task in converter.tasks) or not all(
+        (found := layouts.find(name)) is not None and not found.alias and found.view.bytes == 1
+        for name in steps_of.values()
+    ):
+        steps_of = {}
+        for node in floats:
+            converter.run_node(node)
     for name in graph.outputs:
-        converter.plain(name)
+        if name not in steps_of:
+            converter.plain(name)
+    made = [name for name in graph.outputs if name not in steps_of]
     constants = {name for name, t in graph.tensors.items() if t.is_const}
-    verify_tasks(converter.tasks, {*graph.inputs, *constants, *converter.constants}, graph.outputs)
-    return Partition(tensors, converter.tasks, converter.buffers, converter.constants, placement, work, layouts)
+    verify_tasks(converter.tasks, {*graph.inputs, *constants, *converter.constants}, made)
+    return Partition(
+        tensors, converter.tasks, converter.buffers, converter.constants, placement, work, layouts, steps_of
+    )
+
+
+def _floats_of_steps(wiring: Wiring, placement: Placement) -> list[Node]:
+    """Returns the nodes that make outputs of the model of 8-bit tensors in a graph whose states windows move: there
+    these are all that may be left for the CPU."""
+    graph = wiring.graph
+    if not any(isinstance(node.quantized, QPut) and placement.on_npu(node) for node in graph.nodes):
+        return []
+    return [
+        node
+        for node in graph.nodes
+        if node.op == "DequantizeLinear" and node.outputs[0] in graph.outputs and not wiring.readers(node.outputs[0])
+        if is_activation(graph.tensor(node.inputs[0])) and graph.tensor(node.outputs[0]).dtype == np.float32
+    ]
 
 
 def _placement_cost(config: NpuConfig, options: CompileOptions) -> PlacementCost | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from msgspec import Struct, field
 
@@ -32,6 +32,7 @@ def schedule_steps(
     steps: list[Step],
     options: CompileOptions,
     *,
+    read_behind: Collection[str] = (),
     measure: Measure | None = None,
     scheduler: Scheduler | None = None,
     progress: Callable[[float], None] = lambda done: None,
@@ -39,6 +40,7 @@ def schedule_steps(
     """Finds a schedule for every NPU step. Where all tensors are kept, everything goes through memory.
 
     Args:
+        read_behind: buffers that the runtime reads behind a run.
         measure: exact cycles, see `tilewright.compiler.npu.schedule.problem.Measure`.
         scheduler: asked first; None from it leaves the step to the search.
         progress: called with the fraction done.
@@ -53,6 +55,7 @@ def schedule_steps(
             continue
 
         outside = elsewhere[number] | {name for layer in step.tasks for name in layer.extra_reads}
+        outside.update(read_behind)
         problem = StepProblem(config, step.tasks, outside, measure, found.plans)
         schedule = scheduler(problem) if scheduler is not None else None
         if schedule is None:

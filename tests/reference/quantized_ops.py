@@ -306,8 +306,14 @@ def q_put(graph: Graph, node: Node, xs: list[np.ndarray]) -> np.ndarray:
     """The cache with channels c of head h of the row at [h * parts + c // lanes, row, c % lanes]."""
     cache, new, row = xs
     found = cache.copy()
-    found[:, int(row.reshape(())), :] = new.reshape(found.shape[0], found.shape[2])
+    found[:, int(row.reshape(())) % found.shape[1], :] = new.reshape(found.shape[0], found.shape[2])
     return found
+
+
+def q_row(graph: Graph, node: Node, xs: list[np.ndarray]) -> np.ndarray:
+    """The row, or the last one for a number behind it."""
+    table, value = xs
+    return np.asarray(table[min(int(value.reshape(())), len(table) - 1)])
 
 
 RUN: dict[str, Callable[[Graph, Node, list[np.ndarray]], np.ndarray]] = {
@@ -328,6 +334,7 @@ RUN: dict[str, Callable[[Graph, Node, list[np.ndarray]], np.ndarray]] = {
     "QNorm": q_norm,
     "QPlaneNorm": q_plane_norm,
     "QPut": q_put,
+    "QRow": q_row,
 }
 #: Runs on the CPU alone, and is compared with LiteRT.
 _ELSEWHERE = {"QMatMul16"}

@@ -7,7 +7,8 @@ from typing import Any
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Counters, Device, DeviceError, HostMemory, Region
 from tilewright.isa.fields import INSTRUCTION_BYTES
-from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, NpuStep, Program
+from tilewright.isa.instructions import REGIONS
+from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, WINDOW_REGION, NpuStep, Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.runtime.counters import add_counters
 from tilewright.simulator.cycle import CycleDevice, simulate
@@ -29,6 +30,7 @@ def measure(config: NpuConfig, image: bytes, arena_bytes: int, timing: MemoryTim
         Region(bases[0], len(image), read=True),
         Region(bases[1], constants, read=True),
         *[Region(bases[2], max(arena_bytes, 64), read=True, write=True)] * 2,  # the arena, and a window on it
+        *[Region(bases[1], constants, read=True)] * (REGIONS - WINDOW_REGION - 1),  # windows on tables
     ]
     clock = simulate(config, timing, memory.data, regions, (PROGRAM_REGION, 0, len(image) // INSTRUCTION_BYTES))
     if (fault := clock.error) is not None:
@@ -61,7 +63,9 @@ def run_npu_steps(program: Program, device: Device, **options: Any) -> Counters:
     for region, size in sizes.items():
         base = device.allocate(max(size, 64))
         regions[region] = Region(base, size, read=True, write=region == ARENA_REGION)
-    regions += [regions[ARENA_REGION]] * len(program.windows)  # at its first row
+    regions += [Region()] * (max((w.region for w in program.windows), default=ARENA_REGION) - ARENA_REGION)
+    for window in program.windows:  # at its first row
+        regions[window.region] = regions[ARENA_REGION if window.space == "arena" else CONSTANT_REGION]
     if program.instructions:
         device.write(regions[PROGRAM_REGION].base, program.instructions)
     if program.config.weight_codes and program.constants:  # how long weights take to decode depends on what they are

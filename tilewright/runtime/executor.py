@@ -340,8 +340,10 @@ class Executor:
         for window in program.windows:
             value = arrays.get(window.tensor)
             offset = 0 if value is None else window.offset(int(np.asarray(value).reshape(-1)[0]))
+            arena = window.space == "arena"
+            size = program.arena_bytes if arena else len(program.constants)
             self.regions[window.region] = Region(
-                self.bases["arena"] + offset, program.arena_bytes - offset, read=True, write=True
+                self.bases[window.space] + offset, size - offset, read=True, write=arena
             )
 
     def _run_npu(self, step: NpuStep, **options: Any) -> Counters:

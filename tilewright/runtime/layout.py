@@ -52,6 +52,10 @@ def to_tensor(raw: np.ndarray, info: TensorInfo) -> np.ndarray:
     if blocks is None:
         return raw.copy().view(dtype_of(info)).reshape(info.shape)
     source, dtype = raw.view(np.uint8).reshape(blocks.shape), dtype_of(info)
+    if dtype == np.float32:
+        steps = _bytes_of(source, info, blocks, blocks.xor).view(np.uint8 if blocks.xor else np.int8)
+        assert isinstance(info.scale, float) and isinstance(info.zero_point, int)
+        return (steps.astype(np.float32) - np.float32(info.zero_point)) * np.float32(info.scale)
     if dtype.itemsize == 1:
         return _bytes_of(source, info, blocks, blocks.xor).view(dtype)
     high, low = (

@@ -17,6 +17,7 @@ from tilewright.compiler.cpu.ops.rules import quantized
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.graph.ops.norm import QNorm, QPlaneNorm
 from tilewright.compiler.graph.ops.put import QPut
+from tilewright.compiler.graph.ops.row import QRow
 from tilewright.compiler.graph.ops.softmax import QSoftmax
 from tilewright.isa import numerics
 
@@ -112,7 +113,8 @@ def q_put(ctx: Context, op: QPut) -> None:
     target, variables = ctx.buffer(out), [Var.new(n) for n in (heads, parts, lanes)]
     head, part, lane = map(Index.of, variables)
     value = ctx.read(new, [Index(0), head, Index(0), part * lanes + lane])
-    at = position(ctx.read(row, [Index(0), Index(0), Index(0)]), length)
+    number = Expr("rem", (ctx.read(row, [Index(0)] * row.rank).to("i64"), const(length, "i64")), "i64")
+    at = position(select(number < 0, number + length, number), length)
     offset = linear([head * parts + part, at, lane], cache.shape)
 
     def write(f: Function) -> None:
@@ -122,3 +124,11 @@ def q_put(ctx: Context, op: QPut) -> None:
 
     ctx.kernel(write, [out])
     ctx.bind(out)
+
+
+@quantized(QRow)
+def q_row(ctx: Context, op: QRow) -> None:
+    """Reads the row that the input names, the last one for what lies behind it."""
+    table, value = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
+    at = position(ctx.read(value, [Index(0)] * value.rank), table.shape[0])
+    ctx.define(ctx.out_shape(), table.dtype, lambda idx: ctx.read(table, [at, *idx]), 4)

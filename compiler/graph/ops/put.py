@@ -10,10 +10,10 @@ from tilewright.compiler.graph.tensor import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class QPut(QuantizedOp):
-    """A cache with another row: blocks [H * D / lanes, W, lanes], new [1, H, 1, D], row int64 [1, 1, 1] of 0..W-1.
+    """A cache with another row: blocks [H * D / lanes, W, lanes], new [1, H, 1, D], at row `position` modulo W.
 
     Attributes:
-        position: the graph's input of one integer that the row follows from: it is `position` modulo W.
+        position: the graph's input of one integer, the third operand.
     """
 
     arity = (3, 3)
@@ -28,7 +28,7 @@ class QPut(QuantizedOp):
         if len(cache.shape) != 3 or len(new.shape) != 4 or new.shape[0] != 1 or new.shape[2] != 1:
             return f"a row {list(new.shape)} of a cache {list(cache.shape)}"
         blocks, _, lanes = cache.shape
-        if blocks * lanes != new.size or new.shape[3] % lanes or row.shape != (1, 1, 1):
+        if blocks * lanes != new.size or new.shape[3] % lanes or row.size != 1:
             return f"a row {list(new.shape)} at {list(row.shape)} of a cache {list(cache.shape)}"
         same = cache.quant is not None and cache.quant.same_as(new.quant) and cache.dtype == new.dtype
         return shape_error(result, cache.shape) if same else "a row of another type or scale than the cache"

@@ -187,6 +187,18 @@ class Operands:
             )
         return self._constants[key]
 
+    def row_of_table(self, name: str, region: int) -> View:
+        """Stores a constant's rows along its first axis in the constant region; returns the view of row 0.
+
+        Args:
+            name: name of the constant.
+            region: the region that begins at the row that is to be read.
+        """
+        table = self.graph.tensor(name)
+        assert table.data is not None
+        whole = self._converter.constant(table, table.data, Layout.CHANNELS_LAST)
+        return replace(whole, region=region, n=whole.n // table.shape[0])
+
     def as_weight_tiles(self, rows: View) -> tuple[int, tuple[int, int, int]]:
         """Returns the offset and strides at which rows of channels can be loaded as weight tiles, see `DynamicWeights`.
 

@@ -18,6 +18,7 @@ from tilewright.compiler.npu.rewrites.lower_means import lower_means
 from tilewright.compiler.npu.rewrites.lower_moves import lower_moves
 from tilewright.compiler.npu.rewrites.lower_per_channel import lower_per_channel
 from tilewright.compiler.npu.rewrites.pad_heads import pad_heads
+from tilewright.compiler.npu.rewrites.rows_by_windows import rows_by_windows
 from tilewright.compiler.passes import Pass, run_passes
 from tilewright.isa.config import NpuConfig
 
@@ -57,6 +58,7 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite("pad_heads", pad_heads, "attention heads to whole blocks of channels, and back behind the product"),
     Rewrite("lower_per_channel", lower_per_channel, "PRelu, Mul, Div, Add, Sub per channel to depthwise convolutions"),
     Rewrite("block_states", block_states, "caches of keys and values to their blocks of lanes"),
+    Rewrite("rows_by_windows", rows_by_windows, "what follows from one integer input to rows of tables"),
 )
 """The ordered rewrites."""
 
@@ -80,7 +82,8 @@ def run_rewrites(
     Raises:
         CompileError: a rewrite broke the graph; always a compiler bug.
     """
-    chosen = [rewrite for rewrite in REWRITES if not (keep_all and rewrite.run in (drop_channels, block_states))]
+    left_out = (drop_channels, block_states, rows_by_windows) if keep_all else ()
+    chosen = [rewrite for rewrite in REWRITES if rewrite.run not in left_out]
     run_passes(graph, [rewrite.bound(config) for rewrite in chosen], print_after, out)
 
 

@@ -122,7 +122,7 @@ class _Blocks:
             made.append(Node("Expand", [places, target], [wide], {}, wide))
             made.append(_moved(put, [begin, wide, new], end))
         else:
-            made.append(Node.of(QPut(position=position), [begin, put.inputs[2], places], [end], put.name, put.origin))
+            made.append(Node.of(QPut(position=position), [begin, put.inputs[2], position], [end], put.name, put.origin))
         joined = mover.transpose(mover.reshape(end, (heads, parts, length, lanes)), [0, 2, 1, 3])
         mover.reshape(joined, cache.shape, cache.name)
         at = next(i for i, node in enumerate(graph.nodes) if node is put)

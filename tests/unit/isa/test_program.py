@@ -246,6 +246,10 @@ def test_windows() -> None:
     assert again == program and again.content_hash() == program.content_hash() != example().content_hash()
     assert [program.windows[0].offset(value) for value in (0, 5, 16, 37, -1)] == [0, 320, 0, 320, 960]
     assert struct.unpack_from("<I", program.to_bytes(), len(MAGIC)) == (4,)
+    program.constants = bytes(4096)
+    program.windows = [replace(program.windows[0], rows=6, space="constant")]
+    assert Program.from_bytes(program.to_bytes()).windows == program.windows
+    assert [program.windows[0].offset(value) for value in (0, 5, 6, 15, 16)] == [0, 320, 320, 320, 0]
 
 
 @pytest.mark.parametrize(
@@ -256,6 +260,10 @@ def test_windows() -> None:
         ({"period": 0}, "window 3 has 0 rows of 64 bytes"),
         ({"period": 65}, "window 3 has 65 rows of 64 bytes in an arena of 4096"),
         ({"stride": 10}, "window 3 has 16 rows of 10 bytes"),
+        ({"rows": 17}, "window 3 has 17 rows of 64 bytes"),
+        ({"rows": -1}, "window 3 has -1 rows of 64 bytes"),
+        ({"space": "host"}, "window 3 is one of 'host', not of arena or constant"),
+        ({"space": "constant", "stride": 1 << 16}, "window 3 has 16 rows of 65536 bytes in constants of "),
         ({"tensor": "in"}, "window 3 follows input 'in', which is no integer"),
         ({"tensor": "none"}, "window 3 follows input 'none'"),
     ],
