@@ -47,7 +47,7 @@ class GreedyReference:
             if self._named.positions is not None:
                 given[self._named.positions] = places
             if self._named.mask is not None:
-                given[self._named.mask] = mask([self._rows], np.int64, int(places[-1]) + 1)
+                given[self._named.mask] = mask([self._rows], "int64", int(places[-1]) + 1)
             shaped = {n: v.astype(self._types[n]).reshape((1,) * (self._ranks[n] - 1) + (-1,) if self._ranks[n] else ())
                       for n, v in given.items()}  # fmt: skip
             found = dict(zip(self._outputs, self._session.run(None, shaped | self._cache), strict=True))
