@@ -10,8 +10,18 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright import zoo
 from tilewright.errors import InputError, UsageError
-from tilewright.generate import LENGTH, STOP, Conversation, LanguageModel, Sampler, load_state, save_state
+from tilewright.generate import (
+    LENGTH,
+    STOP,
+    Conversation,
+    GreedyReference,
+    LanguageModel,
+    Sampler,
+    load_state,
+    save_state,
+)
 from tilewright.runtime.devices import Runner
 
 DRAWN = Sampler(temperature=6.0, seed=2)
@@ -102,6 +112,26 @@ def test_saved_and_loaded(language: LanguageModel, device: Runner, program_file:
         other = Conversation(model, device)
         assert load_state(tmp_path / "talk.npz", other) == [{"role": "user", "content": "é"}]
         assert made(other, [8, 9], 6) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prefill", [None, 6])
+def test_caches_in_the_memory_of_the_npu(prefill: int | None, tmp_path: Path) -> None:
+    """A model in 8 bits as a whole: runs that begin again, files, and going back leave onnxruntime's logits."""
+    model = zoo.build_quantized("micro_llama", **(zoo.ZOO["micro_llama"].small | {"whole": True}))
+    language = LanguageModel.load(model, "base", prefill=prefill)
+    with tw.Device("functional", language.program.config) as device:
+        for prompt in ([5, 6, 7], list(range(20, 50))):
+            conversation, reference, before = Conversation(language, device), GreedyReference(model), prompt
+            for step in conversation.generate(prompt, 6, sampler=DRAWN):
+                np.testing.assert_array_equal(step.logits, reference.logits(before))
+                before = [step.token]
+            save_state(tmp_path / "talk.npz", conversation)
+            loaded = Conversation(language, device)
+            load_state(tmp_path / "talk.npz", loaded)
+            assert made(loaded, [], 9) == made(conversation, [], 9)
+            conversation.follow([*prompt[:2], 40])
+            assert made(conversation, [], 5) == alone(language, device, [*prompt[:2], 40], 5)
 
 
 @pytest.fixture
