@@ -56,7 +56,7 @@ class Candidate:
 
     @property
     def where(self) -> str:
-        """What its least values rest on."""
+        """The rung that its least values rest on."""
         return self.rung if not self.exact else f"{FULL} of some networks"
 
     @property

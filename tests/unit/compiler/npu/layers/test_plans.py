@@ -109,7 +109,7 @@ def test_every_plan_gives_the_bytes(kind: Kind, budget: int) -> None:
 
 
 def test_a_piece_of_weights_may_fill_wgt() -> None:
-    """There is no room to load the next one meanwhile, but the layer runs."""
+    """A layer runs where there is no room to load the next piece meanwhile."""
     config = replace(TINY, name="few", wgt_tiles=12)
     layer, expected = conv()
     assert 12 // 2 < WEIGHTS.shape[2] * WEIGHTS.shape[3] <= 12

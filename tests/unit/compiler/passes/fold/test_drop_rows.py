@@ -130,7 +130,7 @@ def test_a_row_of_attention_stays_on_the_npu() -> None:
 
 
 def test_the_front_end_leaves_nothing_to_a_second_run() -> None:
-    """What moves the single row that is left is simplified, too: a sweep runs the front end twice."""
+    """Transposes of the single row that is left are simplified, too: a sweep runs the front end twice."""
     graph = import_onnx(zoo.build_quantized("deit", size=32, patch=8, width=48, layers=1))
     run_passes(graph)
     before = [(n.op, graph.tensor(n.outputs[0]).shape) for n in graph]
