@@ -98,8 +98,8 @@ class Outcome(Shown):
 
 
 def left_to_cpu(points: list[dict[str, Any]]) -> str:
-    """Returns a sentence about points that leave unlike parts of the networks' products to the CPU, so that their cycles
-    are hard to compare; "" where they do not."""
+    """Returns a sentence about points that leave unlike parts of the networks' products to the CPU, so that cycles are
+    hard to compare; "" where they do not."""
     shares = [1 - p["metrics"]["npu_mac_fraction"] for p in points if p["state"] == "done"]
     if not shares or max(shares) - min(shares) < _ALIKE:
         return ""
