@@ -24,11 +24,10 @@ from tilewright.simulator.bound import bound_cycles
 
 #: From the cheapest on.
 RUNGS = ("bound", "estimate", "schedule")
-#: Parts that the search leaves of the cycles in which the busier of array and vector unit works, of those in which both
-#: wait in a schedule without search, and of all cycles of that. `python -m calibration.searches.margins` measures how
-#: close programs come.
-_WORK, _WAITS, _FIRST = 0.85, 0.4, 0.7
-MARGINS = (_WORK, _WAITS, _FIRST)
+#: Parts that the search leaves of the cycles in which the busier of array and vector unit works, and of those in which
+#: both wait in a schedule without search. `python -m calibration.searches.margins` measures how close programs come.
+_WORK, _WAITS = 0.85, 0.4
+MARGINS = (_WORK, _WAITS)
 
 
 def evaluate(graph: Graph, config: NpuConfig, options: CompileOptions, rung: str) -> dict[str, int]:
@@ -49,7 +48,7 @@ def evaluate(graph: Graph, config: NpuConfig, options: CompileOptions, rung: str
                 outside = elsewhere[number] | {name for layer in step.tasks for name in layer.extra_reads}
                 yield StepProblem(config, step.tasks, outside, cost, plans)
 
-    cycles = first = 0.0
+    cycles = 0.0
     if rung == "bound":
         cycles = bound_cycles(rows, config, options.memory)
     else:
@@ -60,5 +59,4 @@ def evaluate(graph: Graph, config: NpuConfig, options: CompileOptions, rung: str
             if rung == "schedule":
                 whole = problem.cost(make_schedule(problem, policies(options.effort)[0]))
                 cycles += _WAITS * max(0, whole - work)
-                first += whole
-    return {"cycles": math.floor(max(cycles, _FIRST * first)), "dram_bytes": sum(row.minimum_bytes for row in rows)}
+    return {"cycles": math.floor(cycles), "dram_bytes": sum(row.minimum_bytes for row in rows)}

@@ -172,28 +172,28 @@ class BandRows(Struct, frozen=True):
 
 def band_ranges(group: LayerGroup) -> list[BandRows]:
     """Returns the rows of every band of an image, found from the last layer backwards."""
-    count = len(group.layers)
     height = group.layers[-1].output.h
-    done = [0] * count
-    bands = []
-    for start in range(0, height, group.step):
-        made: list[tuple[int, int]] = [(0, 0)] * count
-        window: list[tuple[int, int]] = [(0, 0)] * count
-        made[-1] = start, min(start + group.step, height)
-        for tensor in reversed(group.between):
-            k = tensor.maker
-            wanted = [
-                group.layers[r].input_rows(made[r]) if through else made[r]
-                for r, through in tensor.readers
-                if made[r][1] > made[r][0]
-            ]
-            low, high = (min(w[0] for w in wanted), max(w[1] for w in wanted)) if wanted else (done[k], done[k])
-            window[k] = low, high
-            first = max(done[k], min(low, tensor.view.h))  # a stride may leave lines that nobody reads
-            made[k] = first, max(first, min(high, tensor.view.h))
-        done = [m[1] for m in made]
-        bands.append(BandRows(tuple(made), tuple(window)))
-    return bands
+    starts = range(0, height, group.step)
+    made = [[(0, 0)] * len(starts) for _ in group.layers]
+    window = [[(0, 0)] * len(starts) for _ in group.layers]
+    made[-1] = [(start, min(start + group.step, height)) for start in starts]
+    for tensor in reversed(group.between):
+        k, h = tensor.maker, tensor.view.h
+        wanted = [
+            [group.layers[r].input_rows(rows) if through else rows for rows in made[r] if rows[1] > rows[0]]
+            for r, through in tensor.readers
+        ]
+        end = done = 0
+        for n in range(len(starts)):
+            # A reader that makes nothing in this band still needs the lines with which its next ones begin.
+            low = min((rows[0][0] for rows in wanted if rows), default=done)
+            now = [rows.pop(0) for rows, (r, _) in zip(wanted, tensor.readers) if made[r][n][1] > made[r][n][0]]
+            end = max(end, low, *(high for _, high in now))
+            window[k][n] = low, end
+            first = max(done, min(low, h))  # a stride may leave lines that nobody reads
+            made[k][n] = first, max(first, min(end, h))
+            done = made[k][n][1]
+    return [BandRows(rows, held) for rows, held in zip(zip(*made), zip(*window), strict=True)]
 
 
 class LayerWork(Struct):
@@ -331,6 +331,8 @@ def _shift(
     """
     view, low = tensor.view, window[0]
     old = context.bands[view.buffer]
+    if made[0] == made[1] and low == old.low:
+        return
     new = replace(old, start=next(buffers), low=low)
     context.bands[view.buffer] = new
     columns, plane = new.columns, new.plane

@@ -70,12 +70,33 @@ def test_planes_of_one_row_are_not_fused() -> None:
     assert group([pool(x, m), MeanLayer("y", "QGlobalAveragePool", [m], y, Post())]) is None
 
 
+def test_rows_stay_for_a_reader_that_makes_nothing_in_a_band() -> None:
+    """Below rows that are repeated, every other band finds its rows made; the rows above are needed again later."""
+    config = PRESETS["tiny"]
+    made = Chain.of(config, 3, 6, (8, 5))
+    made.table()
+    made.largest(3, 1)
+    made.nearest(2, 1)
+    made.conv(5, 3, 1)
+    found = group(made.layers, (made.layers[-1].output.buffer,))
+    assert found is not None
+    banded = replace(found, step=1)
+    bands = band_ranges(banded)
+    idle = [n for n, band in enumerate(bands) if band.made[0][0] == band.made[0][1]]
+    assert len(idle) > 6
+    for n in idle[:-1]:
+        assert bands[n].window[0][0] <= bands[n + 1].window[0][0]
+    assert all(band.window[0][0] <= max(0, band.made[1][0] - 1) for band in bands if band.made[1][0] < band.made[1][1])
+    x = Chain.of(config, 3, *_input(made)).x
+    assert (run(config, made.layers, Schedule([], [banded]), x) == made.x).all()
+
+
 def chain(random: Random, config: NpuConfig, seed: int) -> Chain:
     """Returns two to four random layers of kinds that can be fused, on planes of at least two rows."""
     size = random.randint(2, 12), random.randint(1, 9)
     made = Chain.of(config, seed, random.randint(1, 2 * config.block_in), size)
     for _ in range(random.randint(2, 4)):
-        kind = random.randrange(4)
+        kind = random.randrange(5)
         if kind == 0:
             stride = random.choice((1, 2)) if made.x.shape[1] > 4 else 1
             made.depthwise(*random.choice(((3, 1), (2, 1), (5, 2))), stride=stride)
@@ -83,6 +104,8 @@ def chain(random: Random, config: NpuConfig, seed: int) -> Chain:
             made.largest(3, 1)
         elif kind == 2:
             made.table()
+        elif kind == 3:
+            made.nearest(random.randint(1, 3), random.randint(1, 2))
         else:
             made.conv(random.randint(1, 2 * config.block_out), *random.choice(((1, 0), (3, 1), (2, 1))))
     return made

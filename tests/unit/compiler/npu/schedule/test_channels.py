@@ -18,6 +18,7 @@ from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
 from tilewright.compiler.npu.layers.elementwise import ElementLayer
 from tilewright.compiler.npu.layers.layer import Add, Layer, Post, readers
 from tilewright.compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
+from tilewright.compiler.npu.layers.take import TakeLayer
 from tilewright.compiler.npu.schedule.bands import LayerGroup
 from tilewright.compiler.npu.schedule.channels import channel_group, channel_plans
 from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
@@ -87,6 +88,13 @@ class Chain:
         made = table[self.x.view(np.uint8)].view(np.int8)
         x, y = self._views(made)
         self._add(ElementLayer(y.buffer, "QLut", [x], y, Post(lut=table.tobytes())), made, 0)
+
+    def nearest(self, rows: int, columns: int) -> None:
+        """Adds a layer that repeats rows and columns so many times."""
+        places = [tuple(np.repeat(range(size), times)) for size, times in zip(self.x.shape[1:], (rows, columns))]
+        made = self.x[:, places[0]][:, :, places[1]]
+        x, y = self._views(made)
+        self._add(TakeLayer(y.buffer, "QTake", [x], y, Post(), rows=places[0], columns=places[1]), made, 0)
 
     def mean(self) -> None:
         sums = self.x.astype(np.int64).sum((1, 2), keepdims=True)
