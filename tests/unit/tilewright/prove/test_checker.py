@@ -244,6 +244,11 @@ def test_rows_that_the_cpu_computes_in_parts_are_proved() -> None:
     assert verdict.proved, verdict
     assert not verdict.assumed
     assert verdict.rules["opaque QSoftmax"] > 1
+    rows = {step.name: graph.values[step.outputs[0]].shape[2] for step in graph.steps if step.op == "QSoftmax"}
+    computed = [graph.work_values[node.outputs[0]].shape[2] for nodes in graph.work.values() for node in nodes
+                if node.op == "QSoftmax"]  # fmt: skip
+    assert set(rows.values()) == {24}
+    assert sorted(set(computed)) == [1, 24]  # rows that nothing reads are dropped behind the graph that is proved
 
 
 #: Caches that the NPU keeps in blocks of lanes.

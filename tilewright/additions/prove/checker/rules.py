@@ -133,6 +133,15 @@ def unknown(node: Node) -> list[Array]:
         others = [c[..., VALUE].tobytes() for c in node.operands[1:] if c is not None]
         digest = (*key, _quant(node.type()), str(node.type().dtype), _quant(node.result), others)
         return [names.cells(names.mix(digest, node.cells()[..., VALUE]))]
+    if step.op in ("QSoftmax", "QNorm"):  # of each row alone: some rows may be computed only
+        axis = step.attributes.get("axis", -1) % len(node.result.shape)
+        row = np.moveaxis(node.cells()[..., VALUE], axis, 0)
+        others = [c[..., VALUE].tobytes() for c in node.operands[1:] if c is not None]
+        whole = names.mix((*key, _quant(node.type()), _quant(node.result), str(node.result.dtype), others), *row)
+        numbers = np.arange(len(row), dtype=np.uint64).reshape(-1, *(1,) * (whole.ndim - 1))
+        shape = row.shape[:-1]
+        found = names.mix(("of a row",), np.broadcast_to(whole, row.shape), np.broadcast_to(numbers, shape))
+        return [names.clamp(np.moveaxis(names.cells(found), 0, axis), *node.limits())]
     if len(step.outputs) > 1:
         raise NoRule(f"no rule for {step.op} ({step.name}) with {len(step.outputs)} results")
     found = names.opaque((*key, described), [c for c in node.operands if c is not None], node.result.shape)
