@@ -1,4 +1,4 @@
-"""Where a program that is not proved leaves its graph: the first tensor with an element that it never computes."""
+"""The place where a program leaves its graph: the first tensor with an element that it never computes."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_a_maximum_of_two_is_a_function_of_both(names: Names) -> None:
 
 
 def test_a_maximum_of_two_values_is_met_again_in_a_larger_one(names: Names) -> None:
-    """What takes several steps of differences, where a difference is itself the maximum of a set."""
+    """A maximum in steps of differences, each of which is itself the maximum of a set."""
     x = names.look_up(names.random((6, 4), "x"), table(lambda v: 3 if v < 20 else 4))
     difference = np.clip(BYTES[:, None].astype(int) - BYTES[None], 0, 255) - 128
     added = np.clip(BYTES[:, None].astype(int) + 128 + BYTES[None], -128, 127)
