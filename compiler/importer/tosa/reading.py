@@ -1,0 +1,217 @@
+"""Reads TOSA as MLIR text, by xDSL: the generic form, and the custom assembly that `iree-opt` and torch-mlir print.
+
+Only here is xDSL used, and only for its grammar of operations, types, attributes and regions. TOSA's own assembly is
+read leniently: its attributes are accepted as `name(value)`, `name<value>`, `name = value` and in braces, since releases
+of LLVM print them differently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tilewright.common.installation import require
+from tilewright.common.text import one_line, suggest
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.importer.tosa.lowering import advice
+from tilewright.compiler.importer.tosa.records import DTYPES, Block, TosaModule, TosaOp, TypeOf
+
+#: Operations around the TOSA ones that need not be in a text.
+_OTHERS = ("builtin.module", "func.func", "func.return")
+_NAME = re.compile(r'(?:^|[=\s"])([a-z_]\w*)\.([a-z_0-9.]+)')
+
+
+def read(text: str, known: Sequence[str]) -> TosaModule:
+    """Reads a program.
+
+    Args:
+        text: MLIR text: a module with one function, or the function alone.
+        known: names of TOSA's operations, without the dialect.
+
+    Raises:
+        CompileError: damaged text, with the place. UnsupportedError: other dialects, open shapes, several functions.
+    """
+    module, lines = _parse(text, known)
+    functions = [op for op in module.walk() if op.name == "func.func"]
+    if len(functions) != 1:
+        names = ", ".join(f.sym_name.data for f in functions) or "none"
+        raise UnsupportedError(f"{len(functions)} functions ({names}); a module with one func.func is accepted")
+    return _Reader(lines).function(functions[0])
+
+
+def _parse(text: str, known: Sequence[str]) -> tuple[Any, dict[int, int]]:
+    """The parsed module, and the line of each operation by its identity."""
+    xdsl = _machinery()
+    parser = xdsl.parser(xdsl.context(tuple(known)), text)
+    try:
+        return parser.parse_module(), parser.lines
+    except xdsl.errors as error:
+        line, column = _place(error)
+        where = f"line {line}, column {column}: " if line else ""
+        found = text.splitlines()[line - 1] if 0 < line <= len(text.splitlines()) else ""
+        name = _NAME.search(found)
+        message = str(getattr(error, "message", "") or one_line(error))
+        if name is not None and f"{name[1]}.{name[2]}" not in _OTHERS and "not registered" in message:
+            raise _unknown(line, name[1], name[2], known) from error
+        raise CompileError(f"{where}damaged MLIR text: {one_line(message)}") from error
+    except RecursionError as error:
+        raise CompileError("damaged MLIR text: nested too deeply") from error
+
+
+def _unknown(line: int, dialect: str, name: str, known: Sequence[str]) -> UnsupportedError:
+    """The error for an operation that is none of TOSA's."""
+    if dialect == "tosa":
+        return UnsupportedError(f"line {line}: tosa.{name} is not supported{suggest(name, known)}; docs/guide/mlir.md")
+    return UnsupportedError(f"line {line}: {dialect}.{name} is no TOSA: {advice(dialect)}")
+
+
+def _place(error: Exception) -> tuple[int, int]:
+    """Line and column of a parsing error, (0, 0) if it has none."""
+    span = getattr(error, "span", None)
+    if span is None:
+        return 0, 0
+    before = span.input.content[: span.start]
+    return before.count("\n") + 1, span.start - (before.rfind("\n") + 1) + 1
+
+
+class _Reader:
+    """Turns xDSL's operations into records."""
+
+    def __init__(self, lines: dict[int, int]) -> None:
+        self.lines = lines
+        self.types: list[TypeOf] = []
+        self.numbers: dict[Any, int] = {}
+        self.constants: dict[int, np.ndarray] = {}
+
+    def function(self, function: Any) -> TosaModule:
+        name = function.sym_name.data
+        if len(function.body.blocks) != 1:
+            raise UnsupportedError(f"function {name!r} has {len(function.body.blocks)} blocks; one is accepted")
+        body = self._block(function.body.blocks[0], {"return"})
+        inputs = _named(function, "arg_attrs", len(body.arguments), "input")
+        outputs = _named(function, "res_attrs", len(body.returns), "output")
+        return TosaModule(name, body, self.types, self.constants, inputs, outputs)
+
+    def _block(self, block: Any, ends: set[str]) -> Block:
+        arguments = [self._number(value, 0) for value in block.args]
+        ops: list[TosaOp] = []
+        for op in block.ops:
+            line = self.lines.get(id(op), 0)
+            name = op.op_name.data if op.name == "builtin.unregistered" else op.name
+            dialect, _, short = name.partition(".")
+            if short in ends and name in ("func.return", "tosa.yield"):
+                return Block(arguments, ops, [self.numbers[v] for v in op.operands])
+            if dialect != "tosa":
+                raise _unknown(line, dialect, short, ())
+            blocks = []
+            attrs = {k: _value(v, line, short) for k, v in {**op.properties, **op.attributes}.items() if k[-2:] != "__"}
+            operands = [self.numbers[v] for v in op.operands]
+            for region in op.regions:
+                if len(region.blocks) != 1:
+                    raise CompileError(f"line {line}: {name}: a region of {len(region.blocks)} blocks")
+                blocks.append(self._block(region.blocks[0], {"yield"}))
+            results = [self._number(value, line) for value in op.results]
+            if short in ("const", "const_shape"):
+                self._constant(results, attrs, line)
+            else:
+                ops.append(TosaOp(short, operands, results, attrs, blocks, line))
+        raise CompileError(f"a block without {' or '.join(sorted(ends))} at its end")
+
+    def _number(self, value: Any, line: int) -> int:
+        self.numbers[value] = len(self.types)
+        self.types.append(_type(value.type, line))
+        return self.numbers[value]
+
+    def _constant(self, results: Sequence[int], attrs: dict[str, Any], line: int) -> None:
+        values = attrs.get("values", attrs.get("value"))
+        if len(results) != 1 or not isinstance(values, np.ndarray):
+            raise CompileError(f"line {line}: a constant without values that can be read: {values}")
+        wanted = self.types[results[0]]
+        if wanted.element == "shape":
+            self.constants[results[0]] = values.astype(np.int64).reshape(-1)
+            return
+        if values.shape != wanted.shape:
+            raise CompileError(f"line {line}: values of shape {list(values.shape)} for {wanted}")
+        self.constants[results[0]] = np.asarray(values.astype(wanted.dtype))
+
+
+def _named(function: Any, key: str, count: int, stem: str) -> list[str]:
+    """The names of arguments or results: those that converters leave in attributes, else numbered ones."""
+    names = []
+    given = function.properties.get(key)
+    for k in range(count):
+        found = None
+        if given is not None and k < len(given.data):
+            attrs = given.data[k].data
+            for name in ("ml_program.identifier", "tf_saved_model.index_path", "tilewright.name"):
+                inner = attrs.get(name)
+                inner = getattr(inner, "data", None)
+                inner = inner[0].data if isinstance(inner, tuple | list) and inner else inner
+                found = inner if isinstance(inner, str) else found
+        name = found or (stem if count == 1 else f"{stem}_{k}")
+        names.append(name if name not in names else f"{name}.{k}")
+    return names
+
+
+def _type(given: Any, line: int) -> TypeOf:
+    """The type of a tensor or shape. Raises UnsupportedError for other types and for sizes left open."""
+    text = str(given)
+    if text.startswith("!tosa.shape"):
+        return TypeOf("shape", (int(re.sub(r"\D", "", text) or 0),))
+    if given.name != "tensor":
+        raise UnsupportedError(f"line {line}: {text}; ranked tensors are accepted")
+    element = str(given.element_type)
+    if element.startswith("!quant"):
+        raise UnsupportedError(f"line {line}: {text}: quantised types of older TOSA; {advice('quant')}")
+    if element not in DTYPES:
+        raise UnsupportedError(f"line {line}: {text}; elements of {', '.join(DTYPES)} are accepted")
+    shape = tuple(int(n) for n in given.get_shape())
+    if any(n < 0 for n in shape):
+        raise UnsupportedError(f"line {line}: {text} leaves a size open; export the model with fixed shapes")
+    return TypeOf(element, shape)
+
+
+def _value(attribute: Any, line: int, op: str) -> Any:
+    """An attribute as a Python value; text where it is of no kind that TOSA uses."""
+    kind = attribute.name
+    if kind == "dense":
+        element = str(attribute.type.element_type)
+        shape = tuple(attribute.type.get_shape())
+        dtype = DTYPES.get(element, np.dtype(np.int64))
+        if not int(np.prod(shape)):
+            return np.zeros(shape, dtype)
+        values = np.array(attribute.get_values())
+        values = np.resize(values, shape) if attribute.is_splat() else values.reshape(shape)
+        bits = int(element[1:]) if element[1:].isdigit() and dtype.kind == "i" else 0
+        if bits and bits < 64:  # one spelt without a sign, such as 255 : i8
+            values = ((values.astype(np.int64) + (1 << (bits - 1))) & ((1 << bits) - 1)) - (1 << (bits - 1))
+        return np.asarray(values).astype(dtype)
+    if kind == "dense_resource":
+        raise UnsupportedError(
+            f"line {line}: tosa.{op}: constants outside the text (dense_resource); write them with "
+            "--mlir-elide-resource-strings-if-larger=-1 and as dense<...>"
+        )
+    if hasattr(attribute, "get_values"):  # array<i64: 1, 1>
+        return [int(v) for v in attribute.get_values()]
+    if kind in ("integer", "float"):
+        value = attribute.value.data
+        return bool(value) if str(attribute.type) == "i1" else value
+    if kind == "string":
+        return attribute.data
+    if kind == "array":
+        return [_value(v, line, op) for v in attribute.data]
+    found = re.search(r"<\s*\"?([A-Z_0-9]+)\"?\s*>", str(attribute))
+    return found[1] if found else str(attribute)
+
+
+@lru_cache(maxsize=1)
+def _machinery() -> Any:
+    """The part of the importer that needs xDSL. Raises MissingPackageError with the command that installs it."""
+    require("xdsl")
+    from tilewright.compiler.importer.tosa import grammar
+
+    return grammar
