@@ -17,7 +17,7 @@ from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.store import program_cache, trust
-from tilewright.store.files import check_readable, is_tflite
+from tilewright.store.files import check_readable, is_mlir, is_tflite
 from tilewright.tuning.log import TuningLog, compiler_digest
 from tilewright.tuning.objective import Objective
 
@@ -58,6 +58,7 @@ def compile(
             or chosen.kernels
             or chosen.schedule
             or is_tflite(model)
+            or is_mlir(model)
         ):
             raise
     from tilewright.dynamic.model import DynamicModel  # the importer and onnx: 0.6 s that one program need not wait for
@@ -80,7 +81,7 @@ def compile_program(
     """Compiles a model to one program, which can be saved.
 
     Args:
-        model: ONNX or TFLite file, its bytes, or an ONNX ModelProto (left unchanged).
+        model: ONNX, TFLite or MLIR (TOSA) file, its bytes, MLIR text with line breaks, or an ONNX ModelProto (left unchanged).
         config: preset name, `.json` or `.toml` file, or `NpuConfig`.
         shapes: shape per input, needed where the model leaves dimensions open.
         keep: "outputs", or "all" to keep every quantised tensor in memory, to be looked at after a run.
@@ -95,7 +96,7 @@ def compile_program(
     given = options if chosen is not None and keep == "outputs" else options | {"keep": keep}
     o = collect(ProgramOptions, given, "compile_program", chosen)
     o.check_entries()
-    if isinstance(model, str | Path):
+    if isinstance(model, str | Path) and "\n" not in str(model):
         if not Path(model).exists():
             raise UsageError(f"no such model file: {model}")
         check_readable(model)

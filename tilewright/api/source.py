@@ -12,7 +12,7 @@ import onnx
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.graph.states import declare_states, paired_by_name
 from tilewright.errors import UsageError
-from tilewright.store.files import is_tflite
+from tilewright.store.files import is_mlir, is_tflite
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ModelSource:
     """A model to compile, with what fixes its shapes.
 
     Attributes:
-        model: ONNX or TFLite file, its bytes, or an ONNX ModelProto (left unchanged).
+        model: ONNX, TFLite or MLIR (TOSA) file, its bytes, MLIR text, or an ONNX ModelProto (left unchanged).
         shapes: shape per input, needed where the model leaves dimensions open.
         constants: values of inputs to fix now, by name.
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
@@ -44,6 +44,8 @@ class ModelSource:
             CompileError: the model is damaged, or its shapes are not known.
         """
         shapes = dict(self.shapes) if self.shapes else None
+        if is_mlir(self.model):
+            return self._tosa(shapes)
         if is_tflite(self.model):
             if self.constants:
                 raise UsageError("values of inputs can be fixed in ONNX models only")
@@ -62,6 +64,16 @@ class ModelSource:
         if isinstance(self.model, str | Path):
             graph.name = Path(self.model).stem
         return graph
+
+    def _tosa(self, shapes: dict[str, Sequence[int]] | None) -> Graph:
+        """The graph of MLIR text."""
+        if self.constants or self.states:
+            raise UsageError("constants and states are named for ONNX models only")
+        if not isinstance(self.model, str | Path):
+            raise UsageError("MLIR bytecode: iree-opt or mlir-opt without --emit-bytecode writes it as text")
+        from tilewright.compiler.importer.tosa import import_tosa
+
+        return import_tosa(self.model, shapes)
 
     def _pairs(self, graph: Graph) -> Mapping[str, str]:
         """The output that sets each state, by the name of the input. Raises `UsageError` where none is found."""

@@ -56,6 +56,15 @@ def is_tflite(model: object) -> bool:
         raise UsageError(f"cannot read {model}: {error.strerror or error}") from None
 
 
+def is_mlir(model: object) -> bool:
+    """True for MLIR: text with line breaks, bytecode, or a file whose suffix is .mlir or .mlirbc."""
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes(model[:4]) == b"ML\xefR"
+    if isinstance(model, str) and "\n" in model:
+        return True
+    return isinstance(model, str | Path) and Path(model).suffix.lower() in (".mlir", ".mlirbc")
+
+
 def check_readable(path: str | Path) -> None:
     """Raises `UsageError` for what is no file that can be read: missing, a directory, a FIFO."""
     try:

@@ -47,7 +47,9 @@ def key(model: str | Path | bytes | onnx.ModelProto, *options: Any) -> str | Non
     """A hex digest; None if nothing is to be kept: switched off, or weights in other files, which are not seen here."""
     if os.environ.get("TILEWRIGHT_PROGRAM_CACHE") == "off":
         return None
-    if isinstance(model, str | Path):
+    if isinstance(model, str) and "\n" in model:  # MLIR text
+        content = model.encode()
+    elif isinstance(model, str | Path):
         content = store.read(model)
     elif isinstance(model, bytes):
         content = model

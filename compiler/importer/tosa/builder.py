@@ -12,6 +12,7 @@ from msgspec import Struct
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops import QuantizedOp
+from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE, QLut
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.importer.tosa.records import TosaModule, TosaOp, TypeOf
 from tilewright.compiler.limits import check_attributes, check_operands, check_positions, check_shape
@@ -60,7 +61,7 @@ class TosaBuilder:
         functions: what a value is of 8-bit tensors, where that is known.
         sums: products whose int32 sums a RESCALE may take to the NPU, by number of the value.
         zeros: zero point of 8-bit values: that of the operation that makes them, else of those that read them.
-        reasons: why operations are left to the CPU, in order.
+        reasons: why an operation is left to the CPU, by its label.
     """
 
     def __init__(self, graph: Graph, module: TosaModule) -> None:
@@ -70,7 +71,7 @@ class TosaBuilder:
         self.sums: dict[int, Any] = {}
         self.zeros: dict[int, int] = {}
         self.wanted: dict[int, int] = {}
-        self.reasons: list[str] = []
+        self.reasons: dict[str, str] = {}
         self.op = TosaOp("", [], [], {})
 
     # --- queries of handlers ---
@@ -213,6 +214,15 @@ class TosaBuilder:
         self.graph.add(Tensor(name, tuple(shape), np.dtype(dtype), None, Quant.of(1.0, zero)))
         self.graph.nodes.append(Node.of(op, list(inputs), [name], name, (self.op.label,)))
         return name
+
+    def relabelled(self, name: str, scale: Any, zero: int) -> str:
+        """The same bytes with another scale and zero point, by a table that changes nothing."""
+        old = self.graph.tensor(name)
+        if old.quant is not None and float(old.quant.scale) == float(scale) and int(old.quant.zero_point) == zero:
+            return name
+        made = self.quantized(QLut(table=IDENTITY_TABLE), [name], old.shape, old.dtype, zero)
+        self.graph.tensor(made).quant = Quant.of(scale, zero)
+        return made
 
     def moved(self, op: str, inputs: Sequence[str], attrs: dict[str, Any] | None = None) -> str:
         """Appends an ONNX op that moves elements: its result has the scale of its first input."""
