@@ -37,6 +37,7 @@ EXTRA_OF = {
     "distributed": "sweep",
     "executorch": "pt2e",
     "grpc": "remote",
+    "iree": "iree",
     "jinja2": "plots",
     "matplotlib": "plots",
     "onnxruntime": "check",

@@ -81,7 +81,8 @@ def compile_program(
     """Compiles a model to one program, which can be saved.
 
     Args:
-        model: ONNX, TFLite or MLIR (TOSA) file, its bytes, MLIR text with line breaks, or an ONNX ModelProto (left unchanged).
+        model: ONNX, TFLite or MLIR (TOSA) file, its bytes, MLIR text with line breaks, or an ONNX ModelProto
+            (left unchanged).
         config: preset name, `.json` or `.toml` file, or `NpuConfig`.
         shapes: shape per input, needed where the model leaves dimensions open.
         keep: "outputs", or "all" to keep every quantised tensor in memory, to be looked at after a run.

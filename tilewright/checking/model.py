@@ -29,6 +29,7 @@ from tilewright.runtime.forcing import kept_tensors, sharing
 from tilewright.runtime.inputs import check_inputs, random_inputs
 
 if TYPE_CHECKING:
+    from tilewright.checking.iree_reference import IreeReference
     from tilewright.checking.litert_reference import LiteRtReference
 
 #: How far a border tensor may be off for its reason to count: one step, in few elements. The last bit of a float flips
@@ -109,7 +110,7 @@ def check(
 
 def _check_steps(
     model: str | Path | bytes | onnx.ModelProto,
-    reference: LiteRtReference,
+    reference: LiteRtReference | IreeReference,
     runner: Runner,
     program: Program,
     arrays: Mapping[str, np.ndarray],
@@ -162,7 +163,7 @@ def _compiled(
 
 
 def rule_of(
-    reference: Reference | LiteRtReference,
+    reference: Reference | LiteRtReference | IreeReference,
     inputs: Mapping[str, np.ndarray],
     expected: Mapping[str, np.ndarray],
     given: Tolerance | None,
@@ -184,7 +185,7 @@ def _output_row(info: TensorInfo, got: np.ndarray, expected: Mapping[str, np.nda
 
 
 def check_all(
-    reference: Reference | LiteRtReference,
+    reference: Reference | LiteRtReference | IreeReference,
     runner: Runner,
     kept: Program,
     inputs: Mapping[str, np.ndarray],
@@ -246,7 +247,7 @@ def check_all(
 
 
 def _unproven(
-    reference: Reference | LiteRtReference,
+    reference: Reference | LiteRtReference | IreeReference,
     info: TensorInfo,
     row: TensorRow,
     got: np.ndarray,

@@ -28,9 +28,10 @@ from tilewright.compiler.onnx.external_data import read_model
 from tilewright.compiler.onnx.onnx_graphs import all_nodes, reads_of, sort_model, subgraphs
 from tilewright.compiler.onnx.onnx_ops import RANDOM
 from tilewright.errors import UsageError
-from tilewright.store.files import check_readable, is_tflite
+from tilewright.store.files import check_readable, is_mlir, is_tflite
 
 if TYPE_CHECKING:
+    from tilewright.checking.iree_reference import IreeReference
     from tilewright.checking.litert_reference import LiteRtReference
 
 _SEVERITY_FATAL = 4  # errors are raised, too
@@ -280,8 +281,14 @@ class Reference:
             self._observe(names[len(names) // 2 :], inputs, values, missing)
 
 
-def reference_of(model: str | Path | bytes | onnx.ModelProto) -> Reference | LiteRtReference:
-    """The reference runtime of a model: LiteRT for TFLite, else onnxruntime."""
+def reference_of(model: str | Path | bytes | onnx.ModelProto) -> Reference | LiteRtReference | IreeReference:
+    """The reference runtime of a model: LiteRT for TFLite, IREE for TOSA, else onnxruntime."""
+    if is_mlir(model):
+        if not isinstance(model, str | Path):
+            raise UsageError("MLIR bytecode: give the program as text")
+        from tilewright.checking.iree_reference import IreeReference  # the importer of TOSA
+
+        return IreeReference(model)
     if is_tflite(model):
         assert not isinstance(model, onnx.ModelProto)
         from tilewright.checking.litert_reference import LiteRtReference  # the importer of TFLite

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.common import store
-from tilewright.common.text import one_line, suggest
+from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.tensor import EIGHT_BIT
@@ -31,7 +31,7 @@ from tilewright.compiler.importer.tosa.records import Block, TosaModule
 from tilewright.compiler.limits import check_nodes, check_shape
 from tilewright.compiler.onnx.onnx_ops import OPSET
 
-__all__ = ["import_tosa"]
+__all__ = ["HANDLERS", "import_tosa"]
 
 #: Which operand has the zero point of which other, by operation.
 _ZERO_POINTS = {

@@ -60,6 +60,7 @@ class TosaBuilder:
         forms: the graph's tensor in each form, by number of the value.
         functions: what a value is of 8-bit tensors, where that is known.
         sums: products whose int32 sums a RESCALE may take to the NPU, by number of the value.
+        scaled: such products with their RESCALE, by number of its result: a CLAMP may follow.
         zeros: zero point of 8-bit values: that of the operation that makes them, else of those that read them.
         reasons: why an operation is left to the CPU, by its label.
     """
@@ -69,6 +70,7 @@ class TosaBuilder:
         self.forms: dict[int, dict[str, str]] = {}
         self.functions: dict[int, Function] = {}
         self.sums: dict[int, Any] = {}
+        self.scaled: dict[int, Any] = {}
         self.zeros: dict[int, int] = {}
         self.wanted: dict[int, int] = {}
         self.reasons: dict[str, str] = {}

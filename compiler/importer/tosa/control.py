@@ -29,8 +29,8 @@ def _inlined(b: TosaBuilder, op: TosaOp, block: Block, given: list[int]) -> list
         raise b.damaged(f"a block of {len(block.arguments)} arguments gets {len(given)}")
     names = [b.form_of(number) for number in given]
     for inner in (*block.arguments, *(r for o in block.ops for r in o.results)):
-        for facts in (b.forms, b.functions, b.sums, b.zeros):
-            facts.pop(inner, None)  # type: ignore[attr-defined]
+        for facts in (b.forms, b.functions, b.sums, b.scaled, b.zeros):
+            facts.pop(inner, None)
     for o in block.ops:
         for r in o.results:
             b.module.constants.pop(r, None)
@@ -52,8 +52,6 @@ def _inlined(b: TosaBuilder, op: TosaOp, block: Block, given: list[int]) -> list
 def conditional(b: TosaBuilder, op: TosaOp) -> None:
     if len(op.blocks) != 2:
         raise b.damaged(f"{len(op.blocks)} regions; two are needed")
-    if b.target().shape is None:
-        raise b.damaged("no result")
     known = b.known(b.operand(0))
     if known is not None:
         chosen = _inlined(b, op, op.blocks[0 if known.reshape(-1)[0] else 1], op.operands[1:])

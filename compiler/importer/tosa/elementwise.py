@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.graph.tensor import EIGHT_BIT
-from tilewright.compiler.importer.tosa.builder import FILE, PLANES, TO_PLANES, Function, TosaBuilder, handles
+from tilewright.compiler.importer.tosa.builder import Function, TosaBuilder, handles
 from tilewright.compiler.importer.tosa.records import TosaOp
 from tilewright.compiler.importer.tosa.rescale import function_of, place
 from tilewright.compiler.importer.tosa.scaling import apply_scale
@@ -223,9 +223,7 @@ def identity(b: TosaBuilder, op: TosaOp) -> None:
     number = op.operands[0]
     b.form_of(number)
     b.forms[op.results[0]] = dict(b.forms[number])
-    for facts in (b.functions, b.sums, b.zeros):
-        if number in facts:
-            facts[op.results[0]] = facts[number]  # type: ignore[index]
-
-
-__all__ = ["FILE", "PLANES", "TO_PLANES", "binary", "operands"]
+    facts: tuple[dict[int, Any], ...] = (b.functions, b.sums, b.scaled, b.zeros)
+    for known in facts:
+        if number in known:
+            known[op.results[0]] = known[number]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import Any
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ArrayAttr, Builtin, IntegerAttr, StringAttr, UnregisteredOp, i64
+from xdsl.dialects.builtin import Builtin, IntegerAttr, StringAttr, UnregisteredOp
 from xdsl.dialects.func import Func
-from xdsl.ir import Attribute, Operation, Region
+from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import DiagnosticException, ParseError, VerifyException
 
@@ -24,7 +25,7 @@ def context(names: tuple[str, ...]) -> Context:
     return made
 
 
-class parser(Parser):  # noqa: N801  (used as a function)
+class parser(Parser):
     """xDSL's parser, which notes the line of each operation: `lines`, by the identity of the operation."""
 
     def __init__(self, ctx: Context, text: str) -> None:
@@ -34,8 +35,6 @@ class parser(Parser):  # noqa: N801  (used as a function)
         self._kept: list[Operation] = []  # identities of operations are unique while they live
 
     def parse_operation(self) -> Operation:
-        import bisect
-
         start = self._current_token.span.start
         op = super().parse_operation()
         self._kept.append(op)
@@ -56,14 +55,16 @@ def _operation(full: str) -> type[Operation]:
     return TosaOperation
 
 
-def _custom(cls: Any, p: Any) -> Operation:
+def _custom(cls: Any, p: Any) -> Any:
     """Reads what stands behind the name of an operation."""
     if cls.name in ("tosa.cond_if", "tosa.while_loop"):
         return _with_regions(cls, p)
     operands = _operands(p)
     attributes = _attributes(p)
     if cls.name == "tosa.yield":
-        types = p.parse_comma_separated_list(p.Delimiter.NONE, p.parse_type) if p.parse_optional_punctuation(":") else []
+        types = (
+            p.parse_comma_separated_list(p.Delimiter.NONE, p.parse_type) if p.parse_optional_punctuation(":") else []
+        )
         return cls.create(operands=p.resolve_operands(operands, types, p.pos))
     if p.parse_optional_punctuation(":") is None:
         values = attributes.get("values", attributes.get("value"))
@@ -81,9 +82,9 @@ def _operands(p: Any) -> list[Any]:
     return found
 
 
-def _attributes(p: Any) -> dict[str, Attribute]:
+def _attributes(p: Any) -> dict[str, Any]:
     """Attributes in any of the forms that releases of LLVM print."""
-    found: dict[str, Attribute] = {}
+    found: dict[str, Any] = {}
     while True:
         if p.parse_optional_punctuation("<") is not None:
             p.parse_punctuation("{")
@@ -143,8 +144,8 @@ def _function_type(p: Any) -> tuple[list[Any], list[Any]]:
     return inputs, [p.parse_type()] if results is None else results
 
 
-def _with_regions(cls: Any, p: Any) -> Operation:
-    """`cond_if %c (%a = %x) : type (types) -> types {..} else {..}`, `while_loop (%a = %x) : (..) -> .. {..} do {..}`."""
+def _with_regions(cls: Any, p: Any) -> Any:
+    """Reads `%c (%a = %x) : type (types) -> types {..} else {..}`, or of a loop `(%a = %x) : (..) -> .. {..} do {..}`."""
     condition = p.parse_optional_unresolved_operand()
     pairs = p.parse_optional_comma_separated_list(p.Delimiter.PAREN, lambda: _pair(p)) or []
     _attributes(p)
@@ -175,7 +176,7 @@ def _pair(p: Any) -> tuple[Any, Any]:
     return argument, p.parse_unresolved_operand()
 
 
-def _region(p: Any, pairs: list[tuple[Any, Any]], types: list[Any]) -> Region:
+def _region(p: Any, pairs: list[tuple[Any, Any]], types: list[Any]) -> Any:
     """A region, whose first block has the operation's arguments where it names none itself."""
     rest = p.lexer.input.content[p._current_token.span.end :]
     if rest.lstrip().startswith("^") or not pairs:
@@ -183,4 +184,4 @@ def _region(p: Any, pairs: list[tuple[Any, Any]], types: list[Any]) -> Region:
     return p.parse_region([argument.resolve(t) for (argument, _), t in zip(pairs, types)])
 
 
-__all__ = ["ArrayAttr", "context", "errors", "i64", "parser"]
+__all__ = ["context", "errors", "parser"]

@@ -13,7 +13,20 @@ _TOOLS = {
     "onnx": "onnx-mlir-opt --convert-onnx-to-tosa makes TOSA of it; or give the .onnx file itself",
     "quant": "tf-opt --tosa-convert-tfl-uint8 --tosa-strip-quant-types makes TOSA 1.0 of it",
 }
-_BELOW = ("linalg", "memref", "scf", "arith", "affine", "vector", "gpu", "llvm", "tensor", "cf", "bufferization", "math")
+_BELOW = (
+    "linalg",
+    "memref",
+    "scf",
+    "arith",
+    "affine",
+    "vector",
+    "gpu",
+    "llvm",
+    "tensor",
+    "cf",
+    "bufferization",
+    "math",
+)
 
 
 def advice(dialect: str) -> str:
@@ -21,5 +34,5 @@ def advice(dialect: str) -> str:
     if dialect in _TOOLS:
         return _TOOLS[dialect]
     if dialect in _BELOW:
-        return "it is what TOSA is lowered to; export the model before that step (torch-mlir: output_type=\"tosa\")"
+        return 'it is what TOSA is lowered to; export the model before that step (torch-mlir: output_type="tosa")'
     return "a module of TOSA operations is accepted; torch-mlir, stablehlo-opt and tf-opt write it"

@@ -230,9 +230,7 @@ def transposed(b: TosaBuilder, op: TosaOp) -> None:
                 kernel=tuple(kernel), strides=tuple(strides), pads=tuple(cut), output_padding=extra
             )
             shape = (b.shape(0)[0], channels, *b.graph.tensor(sums).shape[2:])
-            offer(
-                b, quantised, x, weights.transpose(1, 0, 2, 3), 1, zeros, b.const(2, "bias"), shape, PLANES
-            )
+            offer(b, quantised, x, weights.transpose(1, 0, 2, 3), 1, zeros, b.const(2, "bias"), shape, PLANES)
     b.finish(sums, PLANES)
 
 

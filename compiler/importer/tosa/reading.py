@@ -1,8 +1,8 @@
 """Reads TOSA as MLIR text, by xDSL: the generic form, and the custom assembly that `iree-opt` and torch-mlir print.
 
 Only here is xDSL used, and only for its grammar of operations, types, attributes and regions. TOSA's own assembly is
-read leniently: its attributes are accepted as `name(value)`, `name<value>`, `name = value` and in braces, since releases
-of LLVM print them differently.
+read leniently: its attributes are accepted as `name(value)`, `name<value>`, `name = value` and in braces, since
+releases of LLVM print them differently.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from tilewright.compiler.importer.tosa.records import DTYPES, Block, TosaModule,
 
 #: Operations around the TOSA ones that need not be in a text.
 _OTHERS = ("builtin.module", "func.func", "func.return")
+_FOREIGN = re.compile("not registered|custom format")
+_VERSION = re.compile(r"specification_version\s*=\s*\"?(\d+)\.(\w+)")
 _NAME = re.compile(r'(?:^|[=\s"])([a-z_]\w*)\.([a-z_0-9.]+)')
 
 
@@ -35,6 +37,10 @@ def read(text: str, known: Sequence[str]) -> TosaModule:
     Raises:
         CompileError: damaged text, with the place. UnsupportedError: other dialects, open shapes, several functions.
     """
+    version = _VERSION.search(text)
+    if version is not None and version[1] != "1":
+        line = text[: version.start()].count("\n") + 1
+        raise UnsupportedError(f"line {line}: TOSA {version[1]}.{version[2]}; 1.x is accepted")
     module, lines = _parse(text, known)
     functions = [op for op in module.walk() if op.name == "func.func"]
     if len(functions) != 1:
@@ -54,8 +60,8 @@ def _parse(text: str, known: Sequence[str]) -> tuple[Any, dict[int, int]]:
         where = f"line {line}, column {column}: " if line else ""
         found = text.splitlines()[line - 1] if 0 < line <= len(text.splitlines()) else ""
         name = _NAME.search(found)
-        message = str(getattr(error, "message", "") or one_line(error))
-        if name is not None and f"{name[1]}.{name[2]}" not in _OTHERS and "not registered" in message:
+        message = str(getattr(error, "msg", "") or error)
+        if name is not None and f"{name[1]}.{name[2]}" not in _OTHERS and _FOREIGN.search(message):
             raise _unknown(line, name[1], name[2], known) from error
         raise CompileError(f"{where}damaged MLIR text: {one_line(message)}") from error
     except RecursionError as error:

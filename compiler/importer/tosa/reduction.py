@@ -23,8 +23,8 @@ def reduce(b: TosaBuilder, op: TosaOp) -> None:
     """Imports a reduction along one axis, which stays with the size 1."""
     dtype = b.type(0).dtype
     axis = b.axis(len(b.shape(0)))
-    inner = np.int32 if dtype == np.bool_ or (dtype.kind in "iu" and dtype.itemsize < 4) else dtype
-    inner = np.float32 if dtype.kind not in "iub" else inner
+    small = dtype == np.bool_ or (dtype.kind in "iu" and dtype.itemsize < 4)
+    inner = np.dtype(np.int32) if small else dtype if dtype.kind in "iu" else np.dtype(np.float32)
     made = b.onnx(_REDUCE[op.name], [b.cast(b.value(0), inner), b.constant([axis], np.int64)], {"keepdims": 1})
     b.finish(b.cast(made, b.target().dtype))
 
@@ -73,16 +73,16 @@ def average_pool(b: TosaBuilder, op: TosaOp) -> None:
         b.finish(b.cast(made, dtype), PLANES)
         return
     zero, out_zero = b.scalar(1, "input_zp"), b.scalar(2, "output_zp")
-    (n, c, h, w), taps = b.graph.tensor(x).shape, kernel[0] * kernel[1]
+    (_, c, h, w), taps = b.graph.tensor(x).shape, kernel[0] * kernel[1]
     ones = np.ones((c, 1, *kernel))
     sliding = {**attrs, "dilations": [1, 1], "group": c}
     sums = b.onnx("Conv", [b.cast(b.pair("Sub", b.wide(x), zero), np.float64), b.constant(ones, np.float64)], sliding)
     inside = np.zeros(b.graph.tensor(sums).shape[2:], np.int64)
-    for y in range(inside.shape[0]):
-        for z in range(inside.shape[1]):
-            top, left = y * strides[0] - pads[0], z * strides[1] - pads[1]
+    for row in range(inside.shape[0]):
+        for column in range(inside.shape[1]):
+            top, left = row * strides[0] - pads[0], column * strides[1] - pads[1]
             rows = min(top + kernel[0], h) - max(top, 0)
-            inside[y, z] = rows * (min(left + kernel[1], w) - max(left, 0))
+            inside[row, column] = rows * (min(left + kernel[1], w) - max(left, 0))
     if inside.min() < 1:
         raise b.damaged("a window that lies in the padding alone")
     scales = {int(v): reciprocal_scale(int(v)) for v in np.unique(inside)}
@@ -104,7 +104,14 @@ def reciprocal_scale(count: int) -> tuple[int, int]:
 
 
 def _on_npu(
-    b: TosaBuilder, x: str, kernel: list[int], strides: list[int], pads: list[int], zero: int, taps: int, scaling: Scaling
+    b: TosaBuilder,
+    x: str,
+    kernel: list[int],
+    strides: list[int],
+    pads: list[int],
+    zero: int,
+    taps: int,
+    scaling: Scaling,
 ) -> bool:
     """Makes the average a depthwise convolution by 2 with bias 1: so sums have no ties, which the NPU rounds to even.
 

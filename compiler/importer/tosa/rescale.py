@@ -15,7 +15,7 @@ from tilewright.compiler.importer.tosa.scaling import Scaling, npu_factors
 
 def every(dtype: Any) -> np.ndarray:
     """All values of a byte type in the order of their raw bytes, int64 [256]."""
-    return np.arange(256, dtype=np.uint8).view(np.dtype(dtype)).astype(np.int64)
+    return np.asarray(np.arange(256, dtype=np.uint8).view(np.dtype(dtype)).astype(np.int64))
 
 
 def function_of(b: TosaBuilder, k: int) -> Function | None:
@@ -46,7 +46,9 @@ def rescale(b: TosaBuilder, op: TosaOp) -> None:
         raise b.damaged(f"{multiplier.size} multipliers, {shift.size} shifts for {channels if per_channel else 1}")
     bits = 62 if op.attrs.get("scale32", True) else 31
     if shift.min() < 2 or shift.max() > bits or multiplier.min() < 0:
-        raise b.damaged(f"multiplier {multiplier.min()}, shift {shift.min()} to {shift.max()}; 0 and above, 2 to {bits} are")
+        raise b.damaged(
+            f"multiplier {multiplier.min()}, shift {shift.min()} to {shift.max()}; 0 and above, 2 to {bits} are"
+        )
     low, high = _limits(b.target(), bool(op.attrs.get("output_unsigned", False)))
     unsigned = bool(op.attrs.get("input_unsigned", False))
     zero, out_zero = (_zero(b, k, flag) for k, flag in ((3, unsigned), (4, low == 0)))
@@ -73,7 +75,7 @@ def _scaled(b: TosaBuilder, scaling: Scaling) -> None:
     if b.target().dtype in EIGHT_BIT:
         b.zeros[number] = scaling.out_zero
         if sums is not None:
-            b.sums[number] = sums, scaling
+            b.scaled[number] = sums, scaling
             done = _product(b, sums, scaling)
         if not done and scaling.multiplier.size == 1:
             done = _of_bytes(b, scaling)
@@ -213,15 +215,15 @@ def clamp(b: TosaBuilder, op: TosaOp) -> None:
     if low is None or high is None or low > high:
         raise b.damaged(f"min_val {low}, max_val {high}")
     number = op.results[0]
-    before = b.sums.get(b.operand(0))
-    if isinstance(before, tuple) and dtype == np.int8:
+    before = b.scaled.get(b.operand(0))
+    if before is not None and dtype == np.int8:
         sums, scaling = before
         closer = scaling.clamped(int(low), int(high))
         b.zeros[number] = scaling.out_zero
-        b.sums[number] = sums, closer
+        b.scaled[number] = sums, closer
         if _product(b, sums, closer):
             return
-        b.sums.pop(number)
+        b.scaled.pop(number)
     elif dtype.kind in "iu" and (f := function_of(b, 0)) is not None:
         new = Function(f.roots, np.clip(f.values, int(low), int(high)))
         if dtype in EIGHT_BIT:
@@ -246,8 +248,8 @@ def table(b: TosaBuilder, op: TosaOp) -> None:
         if place(b, Function((b.operand(0),), entries[every(np.int8) + 128])):
             return
         form = b.layout(0)
-        at = b.pair("Add", b.wide(b.value(0, form)), 128)
-        b.finish(b.onnx("Gather", [b.constant(entries, np.int8), at], {"axis": 0}), form)
+        index = b.pair("Add", b.wide(b.value(0, form)), 128)
+        b.finish(b.onnx("Gather", [b.constant(entries, np.int8), index], {"axis": 0}), form)
         return
     if b.type(0).dtype != np.int16 or entries.size != 513:
         raise b.damaged(f"{entries.size} entries for {b.type(0)}; 256 for i8, 513 for i16 are needed")

@@ -46,7 +46,7 @@ class Scaling(Struct, frozen=True):
         """The result for integers, int64; of one channel or of tensors whose last axis counts channels."""
         m, s = (v if channel is None or v.size == 1 else v[channel] for v in (self.multiplier, self.shift))
         y = apply_scale(np.asarray(x, np.int64) - self.zero, m, s, self.double) + self.out_zero
-        return np.clip(y, self.low, self.high)
+        return np.asarray(np.clip(y, self.low, self.high))
 
 
 def apply_scale(value: Array, multiplier: Any, shift: Any, double: bool) -> Array:

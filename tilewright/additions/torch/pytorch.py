@@ -23,6 +23,7 @@ from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.quantization import quantize_model
+from tilewright.torch import torchscript
 
 if TYPE_CHECKING:
     import onnx
@@ -34,17 +35,18 @@ _TRAINING = {"aten.dropout.default": 2, "aten.batch_norm.default": 5}
 
 
 def export(
-    module: torch.nn.Module | torch.export.ExportedProgram,
+    module: torch.nn.Module | torch.export.ExportedProgram | str | Path,
     example_inputs: Sequence[Any] | None = None,
     *,
     dynamic_shapes: Any = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
 ) -> onnx.ModelProto:
-    """A module as float ONNX, by `torch.export` and torch's ONNX exporter.
+    """A module as float ONNX, by `torch.export` and torch's ONNX exporter; TorchScript by the exporter it had.
 
     Args:
-        module: in evaluation mode; or already exported, as one that `torchao.quantization.pt2e` has quantised.
+        module: in evaluation mode; or already exported, as one that `torchao.quantization.pt2e` has quantised; or
+            TorchScript, by `torch.jit.trace` or `torch.jit.script`, or the file that `torch.jit.save` made of it.
         example_inputs: arguments of its `forward`; shapes and types of the model's inputs. An exported program has
             its own.
         dynamic_shapes: dimensions to leave open, as `torch.export.export` takes them.
@@ -54,9 +56,16 @@ def export(
         UsageError: torch is not installed, the module is in training mode, or torch cannot export it.
     """
     torch = _torch()
+    if isinstance(module, str | Path):
+        module = torchscript.load(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        _check_script(module, example_inputs, dynamic_shapes)
+        return torchscript.export(module, tuple(example_inputs or ()), input_names, output_names, OPSET)
     title = type(module).__name__
     if not isinstance(module, torch.nn.Module | torch.export.ExportedProgram):
-        raise UsageError(f"a torch.nn.Module or what torch.export.export makes of one is expected, not {title}")
+        raise UsageError(
+            f"a torch.nn.Module, TorchScript or what torch.export.export makes of a module is expected, not {title}"
+        )
     if isinstance(module, torch.nn.Module):
         if example_inputs is None:
             raise UsageError("a module needs example_inputs: arguments of its forward; an exported program has its own")
@@ -88,7 +97,7 @@ def export(
 
 
 def from_torch(
-    module: torch.nn.Module | torch.export.ExportedProgram,
+    module: torch.nn.Module | torch.export.ExportedProgram | str | Path,
     example_inputs: Sequence[Any] | None = None,
     *,
     calibration: Any = None,
@@ -141,6 +150,16 @@ def from_torch(
     elif calibration is not None:
         raise UsageError("calibration= has no effect with quantize=False")
     return compile(model, config, progress=progress, **options)
+
+
+def _check_script(module: torch.jit.ScriptModule, example_inputs: Any, dynamic_shapes: Any) -> None:
+    """Raises UsageError for TorchScript without example inputs, with open shapes, or in training mode."""
+    if example_inputs is None:
+        raise UsageError("TorchScript needs example_inputs: arguments of its forward")
+    if dynamic_shapes is not None:
+        raise UsageError("dynamic_shapes= is not accepted for TorchScript: its exporter fixes the shapes")
+    if any(m.training for m in module.modules()):
+        raise UsageError("the module is in training mode, in which batch norm and dropout differ; call module.eval()")
 
 
 def _check_evaluation(module: torch.nn.Module) -> None:

@@ -22,7 +22,7 @@ class RandomProgram:
     """
 
     def __init__(self, seed: int, ops: int = 5) -> None:
-        self.r = np.random.default_rng(seed)
+        self.seed, self.r = seed, np.random.default_rng(seed)
         self.lines: list[str] = []
         self.zeros: dict[str, int] = {}
         self.count = 0
@@ -52,7 +52,8 @@ class RandomProgram:
         return f"module {{\n{head}\n{body}\n    return {names} : {types}\n  }}\n}}\n"
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {"input": self.r.integers(-128, 128, self.input[1]).astype(np.int8)}
+        """Values of the input, the same at every call."""
+        return {"input": np.random.default_rng(self.seed).integers(-128, 128, self.input[1]).astype(np.int8)}
 
     # --- pieces of text ---
 
@@ -132,12 +133,14 @@ class RandomProgram:
 
     # --- operations: each makes an 8-bit tensor of one, or nothing where it does not fit ---
 
-    def conv(self, x: Value) -> Value:
+    def conv(self, x: Value) -> Value | None:
         n, h, w, c = x[1]
         out, kh, kw = int(self.r.choice([1, 4, 8, 16])), int(self.r.integers(1, 4)), int(self.r.integers(1, 4))
         pad, stride = [int(v) for v in self.r.integers(0, 2, 4)], [int(v) for v in self.r.integers(1, 3, 2)]
         pad[1] += -(h + pad[0] + pad[1] - kh) % stride[0]
         pad[3] += -(w + pad[2] + pad[3] - kw) % stride[1]
+        if h < kh or w < kw:
+            return None
         weights = self.const(self.r.integers(-127, 128, (out, kh, kw, c)), "i8")
         bias = self.const(self.r.integers(-5000, 5000, out), "i32")
         shape = n, (h + pad[0] + pad[1] - kh) // stride[0] + 1, (w + pad[2] + pad[3] - kw) // stride[1] + 1, out
@@ -148,7 +151,7 @@ class RandomProgram:
 
     def depthwise(self, x: Value) -> Value:
         n, h, w, c = x[1]
-        k, m = int(self.r.integers(1, 4)), int(self.r.integers(1, 3))
+        k, m = int(self.r.integers(2, 4)), int(self.r.integers(1, 3))
         weights = self.const(self.r.integers(-127, 128, (k, k, c, m)), "i8")
         bias = self.const(self.r.integers(-3000, 3000, c * m), "i32")
         shape = n, h + 2 - k + 1, w + 2 - k + 1, c * m
@@ -156,11 +159,13 @@ class RandomProgram:
         operands = [x, weights, bias, self._of(x), self.const([0], "i8")]
         return self.to_bytes(self.op("depthwise_conv2d", operands, shape, "i32", attrs), 1 / (60 * k))
 
-    def transposed(self, x: Value) -> Value:
+    def transposed(self, x: Value) -> Value | None:
         n, h, w, c = x[1]
         out, k, s = int(self.r.choice([1, 4])), int(self.r.integers(2, 4)), int(self.r.integers(1, 3))
         pads = [int(v) for v in self.r.integers(-1, 2, 4)]
         shape = n, (h - 1) * s + pads[0] + pads[1] + k, (w - 1) * s + pads[2] + pads[3] + k, out
+        if min(shape) < 1:
+            return None
         weights = self.const(self.r.integers(-127, 128, (out, k, k, c)), "i8")
         bias = self.const(self.r.integers(-3000, 3000, out), "i32")
         attrs = f"acc_type = i32, out_pad = array<i64: {str(pads)[1:-1]}>, stride = array<i64: {s}, {s}>"

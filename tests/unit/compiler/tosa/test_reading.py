@@ -1,0 +1,98 @@
+"""TOSA text: its forms, and errors with their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.common.errors import TilewrightError
+
+pytest.importorskip("xdsl")
+
+HEAD = "module {\n  func.func @main(%x: tensor<1x4x4x2xi8>) -> tensor<1x4x4x2xi8> {\n"
+TAIL = "    return %y : tensor<1x4x4x2xi8>\n  }\n}\n"
+TYPES = "(tensor<1x4x4x2xi8>) -> tensor<1x4x4x2xi8>"
+CLAMPS = {
+    "generic": f'    %y = "tosa.clamp"(%x) <{{max_val = 9 : i8, min_val = -3 : i8}}> : {TYPES}\n',
+    "older": f"    %y = tosa.clamp %x {{max_val = 9 : i8, min_val = -3 : i8}} : {TYPES}\n",
+    "newer": f"    %y = tosa.clamp %x min_val(-3 : i8) max_val(9 : i8) : {TYPES}\n",
+}
+
+
+@pytest.mark.parametrize("form", CLAMPS)
+def test_forms_of_assembly(form: str) -> None:
+    x = np.arange(32, dtype=np.int8).reshape(1, 4, 4, 2) - 16
+    program = tw.compile(HEAD + CLAMPS[form] + TAIL)
+    got = tw.Device("functional").run(program, {"input": x})["output"]
+    np.testing.assert_array_equal(got, np.clip(x, -3, 9))
+
+
+LOOP = """func.func @main(%x: tensor<2xi32>, %c: tensor<i1>) -> (tensor<2xi32>, tensor<2xi32>) {
+  %zero = "tosa.const"() <{values = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %n, %s = tosa.while_loop (%i = %zero, %v = %x) : (tensor<i32>, tensor<2xi32>) -> (tensor<i32>, tensor<2xi32>) {
+    %three = "tosa.const"() <{values = dense<3> : tensor<i32>}> : () -> tensor<i32>
+    %go = tosa.greater %three, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    tosa.yield %go : tensor<i1>
+  } do {
+  ^bb0(%i: tensor<i32>, %v: tensor<2xi32>):
+    %one = "tosa.const"() <{values = dense<1> : tensor<i32>}> : () -> tensor<i32>
+    %j = tosa.add %i, %one : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %w = tosa.add %v, %v : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi32>
+    tosa.yield %j, %w : tensor<i32>, tensor<2xi32>
+  }
+  %r = tosa.cond_if %c (%a = %s) : tensor<i1> (tensor<2xi32>) -> tensor<2xi32> {
+    tosa.yield %a : tensor<2xi32>
+  } else {
+    %b = tosa.add %a, %x : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi32>
+    tosa.yield %b : tensor<2xi32>
+  }
+  return %s, %r : tensor<2xi32>, tensor<2xi32>
+}
+"""
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_control_flow(flag: bool) -> None:
+    x = np.array([5, -7], np.int32)
+    got = tw.Device("functional").run(tw.compile(LOOP), {"input_0": x, "input_1": np.array(flag)})
+    np.testing.assert_array_equal(got["output_0"], 8 * x)
+    np.testing.assert_array_equal(got["output_1"], 8 * x if flag else 9 * x)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("%y = linalg.abs ins(%x)", "line 3: linalg.abs is no TOSA: it is what TOSA is lowered to"),
+        (f'%y = "stablehlo.abs"(%x) : {TYPES}', "line 3: stablehlo.abs is no TOSA: stablehlo-opt"),
+        (f"%y = tosa.fft2d %x : {TYPES}", "line 3: tosa.fft2d is not supported"),
+        (f"%y = tosa.abs %z : {TYPES}", "damaged MLIR text"),
+        (f"%y = tosa.abs %x : {TYPES[:-6]}", "line 3, column"),
+        ('%y = "tosa.abs"(%x) : (tensor<1x4x4x2xi8>) -> tensor<1x?x4x2xi8>', "leaves a size open"),
+        ('%y = "tosa.abs"(%x) : (tensor<1x4x4x2xi8>) -> tensor<1x4x4x3xi8>', "line 3: tosa.abs: its result has shape"),
+        (f'%y = "tosa.clamp"(%x) : {TYPES}', "line 3: tosa.clamp: min_val None"),
+    ],
+)
+def test_errors_have_one_line_and_a_place(line: str, message: str) -> None:
+    with pytest.raises(TilewrightError) as error:
+        tw.compile(f"{HEAD}    {line}\n{TAIL}")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_versions() -> None:
+    head = HEAD.replace("module {", 'module attributes {tosa.target_env = #tosa.target_env<specification_version = "%s">} {')
+    assert tw.compile(head % "1.0" + CLAMPS["newer"] + TAIL).outputs
+    with pytest.raises(TilewrightError, match=r"line 1: TOSA 2.0; 1.x is accepted"):
+        tw.compile(head % "2.0" + CLAMPS["newer"] + TAIL)
+
+
+def test_bytecode_and_missing_files(tmp_path: Path) -> None:
+    path = tmp_path / "net.mlir"
+    path.write_bytes(b"ML\xefR\x00\x01")
+    with pytest.raises(TilewrightError, match="bytecode"):
+        tw.compile(path)
+    with pytest.raises(TilewrightError, match="no such model file"):
+        tw.compile(tmp_path / "none.mlir")
