@@ -68,10 +68,14 @@ test-costs: $(STAMP) ## CPU seconds of all tests by folder, and the dearest
 
 test-torch: $(STAMP) ## install PyTorch and run the tests and the example that need it
 	$(PIP) -c .ci/torch.txt -e '.[test-torch]'
-	$(BIN)/python -m pytest tests/unit/tilewright/torch/test_pytorch.py tests/unit/tilewright/test_pt2e.py tests/unit/tilewright/torch/test_torch_compile.py \
+	$(BIN)/python -m pytest tests/unit/tilewright/torch/test_pytorch.py tests/unit/tilewright/test_pt2e.py tests/unit/tilewright/torch/test_torch_compile.py tests/unit/tilewright/torch/test_torchscript.py \
 		tests/unit/tilewright/test_torchvision.py tests/unit/tilewright/sweep/test_search.py \
 		tests/unit/compiler/importer/tflite/test_ai_edge_quantizer.py tests/unit/tilewright/quantize/test_command.py
 	$(BIN)/python examples/torch_digits.py
+
+test-tosa: $(STAMP) ## install IREE and compare 2,000 random TOSA programs with it, byte for byte: hours
+	$(PIP) -e '.[iree]'
+	TOSA_PROGRAMS=2000 $(BIN)/python -m pytest tests/unit/compiler/tosa
 
 test-ip: $(STAMP) ## install FuseSoC and PeakRDL and run the tests of `tilewright rtl` that need them
 	$(PIP) -c .ci/extras.txt -e '.[ip]'

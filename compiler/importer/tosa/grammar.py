@@ -67,7 +67,7 @@ def _custom(cls: Any, p: Any) -> Any:
         )
         return cls.create(operands=p.resolve_operands(operands, types, p.pos))
     if p.parse_optional_punctuation(":") is None:
-        values = attributes.get("values", attributes.get("value"))
+        values: Any = attributes.get("values", attributes.get("value"))
         return cls.create(result_types=[values.get_type()], attributes=attributes)
     inputs, results = _function_type(p)
     return cls.create(operands=p.resolve_operands(operands, inputs, p.pos), result_types=results, attributes=attributes)
@@ -145,7 +145,7 @@ def _function_type(p: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _with_regions(cls: Any, p: Any) -> Any:
-    """Reads `%c (%a = %x) : type (types) -> types {..} else {..}`, or of a loop `(%a = %x) : (..) -> .. {..} do {..}`."""
+    """Reads `%c (%a = %x) : type (types) -> types {..} else {..}`, or of a loop `(%a = %x) : (..) -> .. {} do {}`."""
     condition = p.parse_optional_unresolved_operand()
     pairs = p.parse_optional_comma_separated_list(p.Delimiter.PAREN, lambda: _pair(p)) or []
     _attributes(p)

@@ -231,7 +231,7 @@ class RandomProgram:
         return y
 
     def matmul(self, x: Value) -> Value:
-        n, h, w, c = x[1]
+        _, h, w, c = x[1]
         rows = self.op("reshape", [x, self.sizes([1, h * w, c])], (1, h * w, c), "i8")
         if self.r.random() < 0.5:
             other = self.const(self.r.integers(-127, 128, (1, c, 8)), "i8")
@@ -295,7 +295,7 @@ class RandomProgram:
         return made
 
     def indexed(self, x: Value) -> Value | None:
-        n, h, w, c = x[1]
+        _, h, w, c = x[1]
         rows = self.op("reshape", [x, self.sizes([1, h * w, c])], (1, h * w, c), "i8")
         count = h * w
         at = self.r.permutation(h * w)[None] if self.r.random() < 0.5 else self.r.integers(0, h * w, (1, count))
