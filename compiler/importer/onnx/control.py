@@ -11,7 +11,7 @@ from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 
 MAX_UNROLLED = 20_000
 """Most nodes that a Loop or Scan may unroll to."""
-MAX_UNROLLED_INTEGERS = 40_000
+MAX_UNROLLED_INTEGERS = 45_000
 """Most nodes that one of quantised values may unroll to: 256 steps of a recurrent layer."""
 STAGED_UNROLLED = 200
 """Most nodes that a Loop or Scan in floats may unroll to where the host can run the loop instead."""

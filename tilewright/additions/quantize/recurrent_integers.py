@@ -24,11 +24,22 @@ from tilewright.quantize.recurrent_steps import FloatSteps, late_reset, value_na
 MOST_OF_CELL = 4.0
 """The largest cell of one byte."""
 
-_REACH = 1.0
-"""Loss of a cell in a step up to which it is rounded finely."""
-
 _REACH_OF_TANH = 3.5
 """The largest cell that its tanh is taken of; beyond, it is 1 but for half a step."""
+
+_DIGITS = {"Sigmoid": 1 / 8, "Tanh": 1 / 15}
+"""Units of the upper digits of an input gate and of what it lets in."""
+
+_FAR = 40.0
+"""Where every gate has its limit."""
+
+_UNIT = _DIGITS["Sigmoid"] * _DIGITS["Tanh"]
+"""The unit of products of upper digits: a byte holds them all exactly."""
+
+
+def _grid(unit: float) -> Range:
+    """The range of all whole numbers of a unit that a byte holds, 0 in the middle."""
+    return Range(-128 * unit, 127 * unit)
 
 
 def _middle(dtype: np.dtype) -> int:
@@ -101,7 +112,7 @@ class IntegerSteps(FloatSteps):
         self._rounded: dict[str, Parameters] = {}  # of values in the body
         bound = self._bound("c") if self.kind == "LSTM" else 0.0
         if bound > MOST_OF_CELL:
-            scale = np.float32(bound / 127)
+            scale = np.float32(np.ceil(bound / 127 / _UNIT) * _UNIT)
             self.coarse = Parameters(scale, _middle(self.dtype), self.dtype)
             self.fine = Parameters(np.float32(scale / 254), _middle(self.dtype), self.dtype)
             self.states = "hnm"
@@ -112,41 +123,82 @@ class IntegerSteps(FloatSteps):
         ends = (float(own.scale) * (end - own.zero_point) for end in (int(limits.min), int(limits.max)))
         return max(map(abs, ends))
 
-    def _cell(self, forget: str, new: str, state: dict[str, str]) -> str:
+    def _cell(self, i: str, c: str, f: str, state: dict[str, str]) -> str:
         """The new cell; of two bytes n and m, it is clamped to what its tanh can tell from 1.
 
-            c = n + m,  e = 1 - f      c' = n - e n + f m + new
+            c = n + m,  e = 1 - f      c' = n - e n + f m + i g
 
-        e n is rounded finely within the reach, and beyond it, where the cell forgets much, coarsely. What the fine sum
-        has of whole coarse steps is carried to n.
+        What is added is i g in exact and small parts, and -e n within the reach; beyond it, where the cell forgets
+        much, e n is rounded coarsely. Of each the coarse steps go to n and the rest to m, both by tables, so that the
+        only rounding of the sum of rests is that with f m: this one differs from step to step, where equal gates would
+        make the same error again and again.
         """
         if self.coarse is None or self.fine is None:
-            return super()._cell(forget, new, state)
+            return super()._cell(i, c, f, state)
         step = float(self.coarse.scale)
-        reach = max(1, round(_REACH / step)) * step
-        near, half = Range(-reach, reach), step / 2
-        keep = self._function("Sigmoid", "f", forget)
-        lose = self._op("Neg", self._op("Sigmoid", self._op("Neg", forget)))
+        unit, half = max(_UNIT, step / 127), step / 2
+        reach = int(127 * unit / step) * step
+        inside = lambda value: self._op("Clip", value, self._number("low", -reach), self._number("high", reach))
+        keep = self._function("Sigmoid", "f", f)
+        lose = self._op("Neg", self._op("Sigmoid", self._op("Neg", f)))
         lose = self._value("lose", lose, Range(-1.0, 0.0))
-        lost = self._value("lost", self._op("Mul", lose, state["n"]), near)
+        lost = self._value("lost", self._op("Mul", lose, state["n"]), _grid(unit))
         coarse = self._as("lost_coarse", self._op("Mul", lose, state["n"]), self.coarse)
-        limits = [self._number("low", -reach), self._number("high", reach)]
-        far = self._op("Sub", coarse, self._op("Clip", coarse, *limits))
-        left = self._as("left", self._op("Add", state["n"], self._as("far", far, self.coarse)), self.coarse)
+        n = self._as("far", self._op("Sub", coarse, inside(coarse)), self.coarse)
+        n = self._as("left", self._op("Add", state["n"], n), self.coarse)
         kept = self._value("kept", self._op("Mul", keep, state["m"]), Range(-half, half))
-        added = self._bound("new") + half
-        part = self._total("part", new, kept, Range(-added, added))
-        total = self._total("total", part, lost, Range(-reach - added, reach + added))
-
-        def whole() -> str:
-            """The coarse steps that the sum has."""
-            steps = self._op("Round", self._op("Mul", total, self._number("steps", 1 / step)))
-            return self._op("Mul", steps, self._number("step", step))
-
-        carried = self._as("carried", whole(), self.coarse)
-        n = self._as("n", self._op("Add", left, carried), self.coarse)
-        m = self._as("m", self._op("Sub", total, whole()), self.fine)
+        high, low, bound = self._product(i, c)
+        wholes, rests = [], []
+        for name, value in (("high", high), ("lost", inside(lost))):
+            wholes.append(self._as(f"{name}_whole", self._whole(value, step), self.coarse))
+            rests.append(self._value(f"{name}_rest", self._op("Sub", value, self._whole(value, step)), _grid(unit)))
+        rest = self._total("rest", *rests, _grid(unit))
+        near = self._total("near", low, kept, Range(-bound - half, bound + half))
+        bound += half + step
+        total = self._total("total", near, rest, Range(-bound, bound))
+        wholes.append(self._as("carried", self._whole(total, step), self.coarse))
+        for at, whole in enumerate(wholes):
+            n = self._as(f"n_{at}" if whole != wholes[-1] else "n", self._op("Add", n, whole), self.coarse)
+        m = self._as("m", self._op("Sub", total, self._whole(total, step)), self.fine)
         return self._total("c", n, m, Range(-_REACH_OF_TANH, _REACH_OF_TANH))
+
+    def _product(self, i: str, c: str) -> tuple[str, str, float]:
+        """What the input gate lets in: the product of upper digits, which is exact, that of the rests, and its bound.
+
+        i = a + b,  g = d + e      i g = a d + (a e + b g)
+        """
+        parts = []
+        for name, gate, given in (("i", "Sigmoid", i), ("g", "Tanh", c)):
+            digit = _DIGITS[gate]
+            made = self._op(gate, self._saturated(gate, given))
+            rest = self._op("Sub", made, self._whole(made, digit))
+            parts.append(self._value(f"{name}_high", self._whole(made, digit), _grid(digit)))
+            parts.append(self._value(f"{name}_low", rest, Range(-digit / 2, digit / 2)))
+        a, b, d, e = parts
+        g, ends = self._function("Tanh", "c", c), [_DIGITS["Tanh"] / 2, _DIGITS["Sigmoid"] / 2]
+        high = self._value("high", self._op("Mul", a, d), _grid(_UNIT))
+        first, second = (
+            self._value(f"low_{k}", self._op("Mul", x, y), Range(-end, end))
+            for k, (x, y, end) in enumerate(zip((a, b), (e, g), ends))
+        )
+        return high, self._total("low", first, second, Range(-sum(ends), sum(ends))), sum(ends)
+
+    def _saturated(self, gate: str, value: str) -> str:
+        """A value that is far out where its range ends within a step of a byte of the gate's limits: what was clipped
+        there has reached them, and what is left of the gate would add up from step to step."""
+        own, limits = self._rounded[value], np.iinfo(self.dtype)
+        low, high = (float(x) for x in own.floats(np.array([limits.min, limits.max])))
+        near, half = np.log(254) * (1.0 if gate == "Sigmoid" else 0.5), float(own.scale) / 2
+        low += half if low < -near else -half
+        high -= half if high > near else -half
+        inner = self._op("Clip", value, self._number("low", low), self._number("high", high))
+        beyond = self._op("Mul", self._op("Sub", value, inner), self._number("far", _FAR / half))
+        return self._op("Add", value, beyond)
+
+    def _whole(self, value: str, unit: float) -> str:
+        """The whole units of a value."""
+        steps = self._op("Round", self._op("Mul", value, self._number("steps", 1 / unit)))
+        return self._op("Mul", steps, self._number("step", unit))
 
     def _total(self, name: str, a: str, b: str, known: Range) -> str:
         """A sum of two values, rounded as the machine can."""

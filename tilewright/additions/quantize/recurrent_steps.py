@@ -150,15 +150,15 @@ class FloatSteps:
         """The states of the first cells."""
         return [self._first("c", 6)]
 
-    def _cell(self, forget: str, new: str, state: dict[str, str]) -> str:
+    def _cell(self, i: str, c: str, f: str, state: dict[str, str]) -> str:
         """The new cell.
 
         Args:
-            forget: what the forget gate is the sigmoid of.
-            new: what is added.
+            i, c, f: what the gates are functions of.
             state: at the beginning of the step.
         """
-        old = self._value("old", self._op("Mul", self._function("Sigmoid", "f", forget), state["c"]))
+        new = self._value("new", self._op("Mul", self._function("Sigmoid", "i", i), self._function("Tanh", "c", c)))
+        old = self._value("old", self._op("Mul", self._function("Sigmoid", "f", f), state["c"]))
         return self._value("c", self._op("Add", old, new))
 
     def _begin(self, name: str) -> str:
@@ -210,10 +210,8 @@ class FloatSteps:
 
         function = self._function
         if self.kind == "LSTM":
-            i, o = (function("Sigmoid", gate, summed(gate)) for gate in "io")
-            new = self._value("new", self._op("Mul", i, function("Tanh", "c", summed("c"))))
-            cell = self._cell(summed("f"), new, state)
-            self._value("h", self._op("Mul", o, function("Tanh", "cell", cell)))
+            cell = self._cell(*map(summed, "icf"), state)
+            self._value("h", self._op("Mul", function("Sigmoid", "o", summed("o")), function("Tanh", "cell", cell)))
         elif self.kind == "GRU":
             z_sum, r_gate = summed("z"), function("Sigmoid", "r", summed("r"))
             z, rest = function("Sigmoid", "z", z_sum), function("Sigmoid", "rest", self._op("Neg", z_sum))

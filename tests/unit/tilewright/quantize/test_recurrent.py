@@ -217,6 +217,14 @@ def test_steps_that_miss_the_goal_stay_in_floats() -> None:
     assert found.chosen.kept >= 1 and found.fastest.kept == 0
 
 
+def test_equal_steps_do_not_add_up_errors() -> None:
+    """Gates that are the same in each step are rounded alike in each: with i g in one byte 29 dB."""
+    model = prepare(_network("LSTM", {}, steps=40, keep=3.0))
+    given = [{name: np.broadcast_to(x[:1], x.shape).copy() for name, x in s.items()} for s in _samples(model)]
+    found = ranges.find(model, given, "minmax")
+    assert Judge(model, given).measure(Recipe(model, found)).decibels.min() > 32
+
+
 @pytest.mark.parametrize("direction", ["forward", "reverse"])
 def test_of_many_steps_the_first_are_compiled(direction: str) -> None:
     model = _network("GRU", {"direction": direction}, steps=20)
