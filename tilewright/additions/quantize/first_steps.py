@@ -10,8 +10,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tilewright.quantize.layers import attributes_of
-
 STEPS = 8
 """Number of steps that are kept."""
 
@@ -22,7 +20,8 @@ def scans_of(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 
 def _scanned(node: onnx.NodeProto) -> list[str]:
-    return list(node.input)[-int(attributes_of(node)["num_scan_inputs"]) :]
+    count = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
+    return list(node.input)[-count:]
 
 
 def scanned_by(scan: onnx.NodeProto) -> str:

@@ -152,7 +152,7 @@ class IntegerSteps(FloatSteps):
         for name, value in (("high", high), ("lost", inside(lost))):
             wholes.append(self._as(f"{name}_whole", self._whole(value, step), self.coarse))
             rests.append(self._value(f"{name}_rest", self._op("Sub", value, self._whole(value, step)), _grid(unit)))
-        rest = self._total("rest", *rests, _grid(unit))
+        rest = self._total("rest", rests[0], rests[1], _grid(unit))
         near = self._total("near", low, kept, Range(-bound - half, bound + half))
         bound += half + step
         total = self._total("total", near, rest, Range(-bound, bound))

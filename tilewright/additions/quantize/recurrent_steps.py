@@ -210,7 +210,7 @@ class FloatSteps:
 
         function = self._function
         if self.kind == "LSTM":
-            cell = self._cell(*map(summed, "icf"), state)
+            cell = self._cell(summed("i"), summed("c"), summed("f"), state)
             self._value("h", self._op("Mul", function("Sigmoid", "o", summed("o")), function("Tanh", "cell", cell)))
         elif self.kind == "GRU":
             z_sum, r_gate = summed("z"), function("Sigmoid", "r", summed("r"))
