@@ -31,7 +31,7 @@ _DIGITS = {"Sigmoid": 1 / 8, "Tanh": 1 / 15}
 """Units of the upper digits of an input gate and of what it lets in."""
 
 _FAR = 40.0
-"""Where every gate has its limit."""
+"""A value at which every gate has its limit."""
 
 _UNIT = _DIGITS["Sigmoid"] * _DIGITS["Tanh"]
 """The unit of products of upper digits: a byte holds them all exactly."""
@@ -163,7 +163,7 @@ class IntegerSteps(FloatSteps):
         return self._total("c", n, m, Range(-_REACH_OF_TANH, _REACH_OF_TANH))
 
     def _product(self, i: str, c: str) -> tuple[str, str, float]:
-        """What the input gate lets in: the product of upper digits, which is exact, that of the rests, and its bound.
+        """The product i g in two parts: that of upper digits, which is exact, and the rest; and the bound of the rest.
 
         i = a + b,  g = d + e      i g = a d + (a e + b g)
         """
