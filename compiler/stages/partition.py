@@ -107,7 +107,7 @@ def _attempt(
 ) -> Partition:
     """The partition if the nodes that make `excluded` run on the CPU."""
     wiring = Wiring.of(graph)
-    cost = _placement_cost(config, options)
+    cost = _placement_cost(graph, config, options)
     placement = place_nodes(wiring, config, cpu_only=options.cpu_only, excluded=excluded, cost=cost)
     placement.verify(wiring)
     work = fuse_tails(wiring, placement, fuse=not options.keep_all)
@@ -151,9 +151,10 @@ def _floats_of_steps(wiring: Wiring, placement: Placement) -> list[Node]:
     ]
 
 
-def _placement_cost(config: NpuConfig, options: CompileOptions) -> PlacementCost | None:
-    """Returns the times that decide between the NPU and a host of known speed, None where the host is this machine."""
-    if options.host is None or options.keep_all:
+def _placement_cost(graph: Graph, config: NpuConfig, options: CompileOptions) -> PlacementCost | None:
+    """Returns the times that decide between the NPU and a host of known speed, None where the host is this machine, and
+    where states lie with the NPU: an op on the CPU would unpack a cache for every token."""
+    if options.host is None or options.keep_all or any(isinstance(node.quantized, QPut) for node in graph.nodes):
         return None
     from tilewright.compiler.cpu.cost import named_host_model  # the compiler of CPU kernels takes 0.1 s to import
     from tilewright.compiler.npu.place.placement_cost import PlacementCost

@@ -67,10 +67,17 @@ typedef struct {
 
 /* A value that lives from one run to the next. */
 typedef struct {
-    uint32_t begin, end;    /* buffers, in TW_HOST: what a run begins with, and the next one */
+    uint32_t begin, end;    /* buffers: what a run begins with, and the next one; in TW_ARENA one place */
     uint64_t nbytes;
     const uint8_t *initial; /* what the first run begins with */
 } tw_state;
+
+/* A region whose base is moved before a run: to row min(value % period, rows - 1) of the arena or of the constants. */
+typedef struct {
+    uint32_t region, input; /* `input`: whose first element is the value */
+    uint64_t period, rows, stride;
+    uint8_t arena, wide; /* wide: the value is int64, not int32 */
+} tw_window;
 
 typedef struct {
     tw_kernel kernel;        /* NULL: an NPU step */
@@ -90,7 +97,8 @@ typedef struct {
     const tw_tensor *inputs, *outputs;
     const tw_step *steps;
     const tw_state *states;
-    uint32_t state_count;
+    const tw_window *windows;
+    uint32_t state_count, window_count;
     uint32_t buffer_count, input_count, output_count, step_count, npu_step_count;
 } tw_program;
 
@@ -126,11 +134,23 @@ static inline int tw_load_region(tw_instance *t, uint32_t number, const uint8_t 
     return d->to_device && nbytes ? d->to_device(d->context, region->base, nbytes) : TW_OK;
 }
 
+/* Where a buffer is; only kernels' constants must not be written. */
+static inline uint8_t *tw_buffer_data(const tw_instance *t, const tw_buffer *b) {
+    if (b->data) return (uint8_t *)(uintptr_t)b->data;
+    return (b->space == TW_HOST ? t->host : b->space == TW_ARENA ? t->arena : t->constants) + b->offset;
+}
+
 /* Makes the next run the first one: what the program keeps from one run to the next is as at the beginning. */
-static inline void tw_reset(tw_instance *t) {
+static inline int tw_reset(tw_instance *t) {
     const tw_program *p = t->program;
-    for (uint32_t i = 0; i < p->state_count; i++)
-        memcpy(t->host + p->buffers[p->states[i].begin].offset, p->states[i].initial, (size_t)p->states[i].nbytes);
+    int status = TW_OK;
+    for (uint32_t i = 0; i < p->state_count && !status; i++) {
+        const tw_buffer *b = &p->buffers[p->states[i].begin];
+        memcpy(tw_buffer_data(t, b), p->states[i].initial, (size_t)p->states[i].nbytes);
+        if (b->space == TW_ARENA && t->device->to_device)
+            status = t->device->to_device(t->device->context, t->regions[p->arena_region].base + b->offset, b->nbytes);
+    }
+    return status;
 }
 
 /* Loads a program.
@@ -147,21 +167,14 @@ static inline int tw_init(tw_instance *t, const tw_program *program, const tw_de
     t->workspace = t->host + tw_aligned(program->host_bytes);
     t->table = (uint8_t **)(void *)(t->workspace + tw_aligned(program->workspace_bytes));
     memset(t->host, 0, (size_t)program->host_bytes);
-    tw_reset(t);
-    if (!program->npu_step_count && !program->arena_bytes) return TW_OK;
+    if (!program->npu_step_count && !program->arena_bytes) return tw_reset(t);
     if (!device) return TW_NEEDS_DEVICE;
     uint8_t *image = NULL;
     int status = tw_load_region(t, program->program_region, program->instructions, program->instruction_bytes, 0, &image);
     if (!status)
         status = tw_load_region(t, program->constant_region, program->constants, program->constant_bytes, 0, &t->constants);
     if (!status) status = tw_load_region(t, program->arena_region, NULL, program->arena_bytes, 1, &t->arena);
-    return status;
-}
-
-/* Where a buffer is; only kernels' constants must not be written. */
-static inline uint8_t *tw_buffer_data(const tw_instance *t, const tw_buffer *b) {
-    if (b->data) return (uint8_t *)(uintptr_t)b->data;
-    return (b->space == TW_HOST ? t->host : b->space == TW_ARENA ? t->arena : t->constants) + b->offset;
+    return status ? status : tw_reset(t);
 }
 
 /* Where to put an input or find an output: `nbytes` of it in C order. NULL for an input that nothing reads. */
@@ -181,12 +194,32 @@ static inline int tw_sync(const tw_instance *t, const tw_step *step,
     return TW_OK;
 }
 
+/* Moves the regions that begin at another row in every run. */
+static inline void tw_move_windows(tw_instance *t) {
+    const tw_program *p = t->program;
+    for (uint32_t i = 0; i < p->window_count; i++) {
+        const tw_window *w = &p->windows[i];
+        const tw_tensor *x = &p->inputs[w->input];
+        int64_t value = 0, period = (int64_t)w->period;
+        int32_t narrow = 0;
+        if (w->wide) memcpy(&value, tw_data(t, x), sizeof value);
+        else memcpy(&narrow, tw_data(t, x), sizeof narrow), value = narrow;
+        value = (value % period + period) % period;
+        uint64_t row = (uint64_t)value < w->rows ? (uint64_t)value : w->rows - 1;
+        tw_region *r = &t->regions[w->region];
+        *r = t->regions[w->arena ? p->arena_region : p->constant_region];
+        r->base += row * w->stride;
+        r->size -= row * w->stride;
+    }
+}
+
 /* Runs the program once, on whatever the input buffers hold. Inputs must be written before every run: their memory
  * may have been used again. What the program keeps from one run to the next is kept here; see `tw_reset`. */
 static inline int tw_run(tw_instance *t) {
     const tw_program *p = t->program;
     const tw_device *d = t->device;
     int status = TW_OK;
+    tw_move_windows(t);
     for (uint32_t i = 0; i < p->step_count && !status; i++) {
         const tw_step *step = &p->steps[i];
         if (!step->kernel) {
@@ -201,7 +234,12 @@ static inline int tw_run(tw_instance *t) {
     }
     for (uint32_t i = 0; i < p->state_count && !status; i++) {
         uint64_t begin = p->buffers[p->states[i].begin].offset, end = p->buffers[p->states[i].end].offset;
-        if (begin != end) memcpy(t->host + begin, t->host + end, (size_t)p->states[i].nbytes);
+        if (p->buffers[p->states[i].begin].space == TW_HOST && begin != end) memcpy(t->host + begin, t->host + end, (size_t)p->states[i].nbytes);
+    }
+    for (uint32_t i = 0; i < p->output_count && !status; i++) {
+        const tw_buffer *b = p->outputs[i].buffer < 0 ? NULL : &p->buffers[p->outputs[i].buffer];
+        if (b && b->space == TW_ARENA && d->to_host)
+            status = d->to_host(d->context, t->regions[p->arena_region].base + b->offset, b->nbytes);
     }
     return status;
 }

@@ -85,12 +85,18 @@ def serve(requests: BinaryIO, answers: BinaryIO, program: tw.Program) -> None:
     while head := requests.read(32):
         region_count, program_region, offset, count = struct.unpack("<4Q", head)
         device = FunctionalDevice(program.config)
-        places, regions = [], []
+        places: dict[int, tuple[int, int]] = {}  # by the client's address: the device's, and bytes
+        regions = []
         for _ in range(region_count):
-            _, size, read, write = struct.unpack("<4Q", requests.read(32))
-            places.append(device.allocate(max(size, 64)))
-            device.write(places[-1], requests.read(size))
-            regions.append(Region(places[-1], size, bool(read), bool(write)))
+            base, size, read, write = struct.unpack("<4Q", requests.read(32))
+            inside = next(
+                (at + base - start for start, (at, n) in places.items() if start <= base < start + n and size), None
+            )
+            if inside is None:
+                inside = device.allocate(max(size, 64))
+                places[base] = inside, size
+            device.write(inside, requests.read(size))
+            regions.append(Region(inside, size, bool(read), bool(write)))
         try:
             device.run(regions, program_region, offset, count)
         except DeviceError as error:

@@ -10,7 +10,7 @@
 
 static struct {
     uint8_t *pointer;
-    uint64_t address;
+    uint64_t address, nbytes;
 } blocks[TW_MAX_REGIONS];
 static uint32_t block_count;
 static uint64_t dirty; /* bytes handed over since the last run, by either side */
@@ -24,13 +24,15 @@ static int allocate(void *context, uint64_t nbytes, uint64_t *address, uint8_t *
     *address = top;
     top += tw_aligned(nbytes);
     blocks[block_count].pointer = *pointer;
+    blocks[block_count].nbytes = nbytes;
     blocks[block_count++].address = *address;
     return 0;
 }
 
 static uint8_t *at(uint64_t address) {
     for (uint32_t i = 0; i < block_count; i++)
-        if (blocks[i].address == address) return blocks[i].pointer;
+        if (blocks[i].address <= address && address < blocks[i].address + blocks[i].nbytes)
+            return blocks[i].pointer + (address - blocks[i].address); /* a window begins anywhere in its block */
     exit(9);
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright import isa
@@ -20,6 +21,7 @@ from tilewright.isa.program import (
     Program,
     StateInfo,
     TensorInfo,
+    Window,
 )
 from tilewright.runtime.layout import nbytes_of
 from tilewright.store import trust
@@ -154,7 +156,8 @@ class _Writer:
             "host_bytes": program.host_bytes,
             "workspace_bytes": max((s.workspace for s in self.cpu_steps), default=0),
             "table_size": max((len(s.buffers) for s in self.cpu_steps), default=0),
-            "region_count": 1 + max(PROGRAM_REGION, CONSTANT_REGION, ARENA_REGION),
+            "region_count": 1
+            + max([PROGRAM_REGION, CONSTANT_REGION, ARENA_REGION, *(w.region for w in program.windows)]),
             "program_region": PROGRAM_REGION,
             "constant_region": CONSTANT_REGION,
             "arena_region": ARENA_REGION,
@@ -163,7 +166,9 @@ class _Writer:
             "outputs": "outputs",
             "steps": "steps",
             "states": "states",
+            "windows": "windows",
             "state_count": len(program.states),
+            "window_count": len(program.windows),
             "buffer_count": len(program.buffers),
             "input_count": len(program.inputs),
             "output_count": len(program.outputs),
@@ -181,6 +186,7 @@ class _Writer:
                 _table("tw_tensor outputs", [self._tensor(t) for t in program.outputs]),
                 _table("tw_step steps", [self._step(s) for s in program.steps]),
                 _table("tw_state states", [self._state(s) for s in program.states]),
+                _table("tw_window windows", [self._window(w) for w in program.windows]),
                 f"const tw_program {stem}_program = {{",
                 *(f"    .{key} = {value}," for key, value in fields.items()),
                 "};\n",
@@ -196,17 +202,30 @@ class _Writer:
     def _tensor(self, t: TensorInfo) -> str:
         shape = f"(const uint64_t[]){{{', '.join(map(str, t.shape))}}}" if t.shape else "NULL"
         buffer = self.numbers[t.buffer] if t.buffer else -1
+        if t.relayout is not None:  # floats of steps in blocks, which in one row are in order
+            n, _, h, w, _ = t.relayout.shape
+            if n * h * w != 1:
+                raise UsageError(f"output {t.name!r} is in blocks of lanes; programs in C have such of one row only")
+            t = replace(t, dtype="uint8" if t.relayout.xor else "int8", relayout=None)
+            if t.dtype == "uint8":
+                raise UsageError(f"output {t.name!r} is uint8 in the NPU's memory; programs in C have int8 there")
         whole = isinstance(t.scale, float | int) and isinstance(t.zero_point, int)
         quantisation = f"{float(t.scale).hex()}f, {t.zero_point}" if whole else "0, 0"  # type: ignore[arg-type]
         fields = (_string(t.name), _string(t.dtype), len(t.shape), shape, nbytes_of(t), buffer, quantisation)
         return f"{{{', '.join(map(str, fields))}}}"
 
     def _state(self, state: StateInfo) -> str:
-        if state.begin.relayout is not None:
-            raise UsageError(f"state {state.name!r} is kept in the NPU's memory; programs in C keep states of the host")
         begin, end = (self.numbers[t.buffer] for t in (state.begin, state.end))
         initial = self.data[self.program.buffer(state.begin.buffer).data]
         return f"{{{begin}, {end}, {nbytes_of(state.begin)}, {self.stem}_data + {initial}}}"
+
+    def _window(self, window: Window) -> str:
+        number, tensor = next(x for x in enumerate(self.program.inputs) if x[1].name == window.tensor)
+        fields = (
+            window.region, number, window.period, window.rows or window.period, window.stride,
+            int(window.space == "arena"), int(tensor.dtype == "int64"),
+        )  # fmt: skip
+        return f"{{{', '.join(map(str, fields))}}}"
 
     def _step(self, step: NpuStep | CpuStep) -> str:
         if isinstance(step, NpuStep):

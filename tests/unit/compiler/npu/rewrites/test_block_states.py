@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,14 +11,13 @@ import onnx
 import pytest
 
 import tilewright as tw
-from tests.common import onnx_models
+from tests.common import c_programs, onnx_models
 from tests.reference import quantized_ops as reference
 from tilewright import zoo
 from tilewright.compiler.graph.graph import Graph, Node, Quant, State, Tensor
 from tilewright.compiler.graph.ops.put import QPut
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
-from tilewright.errors import UsageError
 from tilewright.export.c_program import export_c
 from tilewright.isa.config import PRESETS
 from tilewright.isa.program import CpuStep, NpuStep, Program, Window
@@ -127,11 +128,56 @@ def test_caches_that_stay_plain(others: dict[str, Any]) -> None:
     assert all(x.begin.relayout is None for x in program.states)
 
 
+MAIN = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "net.h"
+const tw_device *tw_open_device(void);
+int main(int argc, char **argv) {
+    static tw_instance t;
+    const tw_program *p = &net_program;
+    FILE *out = fopen(argv[argc - 1], "wb");
+    uint8_t *raw = malloc(tw_memory_bytes(p) + 64);
+    if (tw_init(&t, p, tw_open_device(), raw + (64 - (uintptr_t)raw % 64) % 64)) return 1;
+    for (int64_t i = 0; i < 4; i++) {
+        int64_t position = 30 + i % 3, token = 7 * position % 96;
+        memcpy(tw_data(&t, &p->inputs[0]), &token, 8);
+        memcpy(tw_data(&t, &p->inputs[1]), &position, 8);
+        if (i == 3 && tw_reset(&t)) return 2;
+        if (tw_run(&t)) return 3;
+        fwrite(tw_data(&t, p->outputs), 1, p->outputs[0].nbytes, out);
+    }
+    return fclose(out);
+}
+"""
+"""Three tokens, over the end of the cache, and the first one again."""
+
+
 @pytest.mark.medium
-def test_programs_in_c_have_none(model: onnx.ModelProto, tmp_path: Any) -> None:
-    program = tw.compile_program(model, shapes={"input_ids": [1, 1]}, states="auto", host="x86_64-linux", cache=False)
-    with pytest.raises(UsageError, match=r"state 'past_key_values\.0\.key' is kept in the NPU's memory"):
-        export_c(program, tmp_path)
+def test_programs_in_c(model: onnx.ModelProto, decode: Program, tmp_path: Path) -> None:
+    """The runtime in C moves windows, keeps states in the NPU's memory and gives the logits' steps."""
+    host = "x86_64-linux"
+    program = tw.compile_program(model, shapes={"input_ids": [1, 1]}, states="auto", host=host, cache=False)
+    assert not cpu_ops(program)
+    export_c(program, tmp_path, "net")
+    (tmp_path / "main.c").write_text(MAIN)
+    binary = c_programs.build(tmp_path, host, "net", device=True)
+    start = c_programs.launcher(host)
+    if start is None:
+        pytest.skip(f"no {host} here")
+    command = [*start, str(binary), str(tmp_path / "out.bin")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout
+        c_programs.serve(process.stdout, process.stdin, program)
+        process.stdin.close()
+        assert process.wait(60) == 0
+    steps = np.fromfile(tmp_path / "out.bin", np.int8).reshape(4, -1)
+    device, info = tw.Device("functional"), program.outputs[0]
+    assert isinstance(info.scale, float) and isinstance(info.zero_point, int)
+    for position, found in zip((30, 31, 32), steps, strict=False):
+        logits = device.run(decode, feeds(position, 7 * position % 96))["logits"].reshape(-1)
+        np.testing.assert_array_equal((found - np.float32(info.zero_point)) * np.float32(info.scale), logits)
+    np.testing.assert_array_equal(steps[3], steps[0])
 
 
 @pytest.mark.medium
