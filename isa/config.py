@@ -41,6 +41,7 @@ _YOUNGER_FIELDS = (
     "vector_passes",
     "row_unit",
     "weight_codes",
+    "packed_weights",
     "wide_results",
 )
 
@@ -78,6 +79,8 @@ class NpuConfig(Shown):
             (lut_tables is 4, 8, 12 or 16). 0 = it has none, and the opcode is illegal.
         weight_codes: weights LOAD decodes in a cycle, a power of two from 8 to 64, at least as many as a bus beat has
             bytes and at most as many as a tile. 0 = there is no decoder, and LOAD_CODED is illegal.
+        packed_weights: 1 = LOAD unpacks weights of 4 bits, two a byte in memory (LOAD_PACKED), which needs tiles of two
+            beats or more; 0 = the opcode is illegal.
         wide_results: 1 = VECTOR makes results of 16 bits, a byte at a time, of sums of 48 (VECTOR_WIDE); 0 = the opcode
             is illegal.
         gemm_loops: levels of the GEMM loop nest.
@@ -110,6 +113,7 @@ class NpuConfig(Shown):
     vector_passes: int = 1
     row_unit: int = 0
     weight_codes: int = 0
+    packed_weights: int = 0
     wide_results: int = 0
     gemm_loops: int = 6
     vector_loops: int = 6
@@ -156,6 +160,7 @@ class NpuConfig(Shown):
             raise ConfigError(
                 f"row_unit must be 0 with lut_tables = {self.lut_tables}; the row unit needs 4, 8, 12 or 16 tables"
             )
+        self._check_range("packed_weights", 0, 1)
         self._check_range("wide_results", 0, 1)
         self._check_range("gemm_loops", 5, MAX_LOOPS)
         self._check_range("vector_loops", 4, MAX_LOOPS)
@@ -180,6 +185,11 @@ class NpuConfig(Shown):
             raise ConfigError(
                 f"axi_data_bits must be at most {8 * self.tile_bytes} (one beat lies within one weight tile), "
                 f"not {self.axi_data_bits}"
+            )
+        if self.packed_weights and 2 * self.bus_bytes > self.tile_bytes:
+            raise ConfigError(
+                f"packed_weights must be 0 with axi_data_bits = {self.axi_data_bits} "
+                f"(a beat of 4-bit weights lies within one weight tile of {self.tile_bytes}), not 1"
             )
         if self.weight_codes:
             self._check_power("weight_codes", 8, 64)
@@ -215,6 +225,11 @@ class NpuConfig(Shown):
     def tile_bytes(self) -> int:
         """Bytes of one weight tile in memory: block_out rows of block_in int8."""
         return self.block_in * self.block_out
+
+    @property
+    def packed_tile_bytes(self) -> int:
+        """Bytes of one tile of 4-bit weights in memory, two weights a byte."""
+        return self.tile_bytes // 2
 
     @property
     def prm_row_bytes(self) -> int:

@@ -76,6 +76,12 @@ class Memory(IntEnum):
         return (config.block_in, config.tile_bytes, config.prm_row_bytes, TABLE_BYTES)[self]
 
 
+class PackedTarget(IntEnum):
+    """Scratchpads that LOAD_PACKED fills, numbered as in Memory."""
+
+    WGT = 1
+
+
 class Source(IntEnum):
     """The input of a VECTOR instruction; see the table entry of VECTOR."""
 
@@ -205,6 +211,16 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("count", 16, doc="tiles, at least 1", at_least=1),
        Field("beats", 16, doc="bus beats the instruction takes"),
        requires="weight_codes"),
+    _i("LOAD_PACKED", 0x14,
+       "Copies a box of weights of 4 bits to WGT, as LOAD does with LOAD_DIM and LOAD_PAD. Only data rows differ: a "
+       "tile is block_out x block_in / 2 bytes in memory, o-major; byte i has weight 2i in bits 0..3 and weight 2i + 1 "
+       "in bits 4..7, both in two's complement, which become int8 of the same value.",
+       Field("region", 3, doc="memory region"),
+       Field("offset", 32, doc="byte offset of the first data byte in the region"),
+       Field("target", 2, doc="scratchpad", enum=PackedTarget, at_least=PackedTarget.WGT),
+       _row("row", "first tile of the box, padding included"),
+       Field("count", 16, doc="tiles of one x run; 0 only with fill rows"),
+       requires="packed_weights"),
     _i("LOAD_SYNC", 0x1f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
        "around it. "
        "Its signals are given when everything LOAD did before is visible."),

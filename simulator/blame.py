@@ -81,9 +81,12 @@ class _Run:
             ahead[holder] = i
             if o.name in ("GEMM", "DEPTHWISE"):
                 self.steps[i] = math.prod(loops)
-            elif o.name == "LOAD":
+            elif o.name in ("LOAD", "LOAD_PACKED"):
                 data = boxes[0] * boxes[1]
-                beats = -(-o["count"] * Memory(o["target"]).row_bytes(config) // config.bus_bytes)
+                row_bytes = (
+                    config.packed_tile_bytes if o.name == "LOAD_PACKED" else Memory(o["target"]).row_bytes(config)
+                )
+                beats = -(-o["count"] * row_bytes // config.bus_bytes)
                 lines = (boxes[0] + pad[2] + pad[3]) * boxes[1]
                 self.steps[i] = data * beats + lines * (pad[0] + pad[1] + o["count"]) - data * o["count"]
             elif o.name == "LOAD_CODED":

@@ -37,7 +37,7 @@ def window_products(ops: Sequence[Op], config: NpuConfig, constants: bytes) -> n
             loops[o["level"]] = o["count"], o["wgt_stride"]
         elif o.name == "LOAD_DIM":
             box[o["level"]] = o["count"], o["row_stride"], o["mem_stride"]
-        elif o.name == "LOAD" and o["target"] == Memory.WGT:
+        elif o.name == "LOAD" and o["target"] == Memory.WGT:  # weights of windows are never packed
             for z, y, x in np.ndindex(box[1][0], box[0][0], o["count"]):
                 row = o["row"] + z * box[1][1] + y * box[0][1] + x
                 at = o["offset"] + z * box[1][2] + y * box[0][2] + x * config.tile_bytes

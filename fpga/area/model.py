@@ -101,7 +101,7 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
 #: Sizes and options that the terms grow with; memories, which are counted from their shapes, have no limits.
 _SIZES = (
     "block_in", "block_out", "macs_per_cycle", "vector_lanes", "axi_data_bits", "axi_address_bits", "semaphores",
-    "gemm_loops", "vector_loops", "row_unit", "weight_codes", "wide_results",
+    "gemm_loops", "vector_loops", "row_unit", "weight_codes", "packed_weights", "wide_results",
 )  # fmt: skip
 
 

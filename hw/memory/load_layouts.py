@@ -58,7 +58,13 @@ def descriptor_layout(config: NpuConfig) -> data.StructLayout:
             "pc": pc_bits(config),
         }
         | _coded_members(config)
+        | _packed_members(config)
     )
+
+
+def _packed_members(config: NpuConfig) -> dict[str, int]:
+    """Returns the member of descriptors and segments that marks LOAD_PACKED: its data are weights of 4 bits."""
+    return {"packed": 1} if config.packed_weights else {}
 
 
 def _coded_members(config: NpuConfig) -> dict[str, int]:
@@ -69,7 +75,7 @@ def _coded_members(config: NpuConfig) -> dict[str, int]:
 
 class LoadWrite(wiring.Signature):
     """LOAD, as it writes to scratchpads: chunk `chunk` of a row, or `rows` ACT rows, or with `full` the whole row of
-    repeated data; kept until `grant`."""
+    repeated data; kept until `grant`. With `packed` the chunk has weights of 4 bits, and is two chunks of WGT."""
 
     def __init__(self, config: NpuConfig) -> None:
         super().__init__(
@@ -82,6 +88,7 @@ class LoadWrite(wiring.Signature):
                 "chunk": Out(bits_for(max(chunks_of(config).values()))),
                 "full": Out(1),
                 "data": Out(config.axi_data_bits),
+                **({"packed": Out(1)} if config.packed_weights else {}),
             }
         )
 
@@ -94,6 +101,11 @@ def rows_per_beat(config: NpuConfig) -> int:
 def chunks_of(config: NpuConfig) -> dict[Memory, int]:
     """Returns the number of bus-wide chunks of a row, by scratchpad."""
     return {t: max(1, t.row_bytes(config) // config.bus_bytes) for t in Memory}
+
+
+def packed_chunks(config: NpuConfig) -> int:
+    """Returns the number of bus-wide chunks of a tile of 4-bit weights."""
+    return config.packed_tile_bytes // config.bus_bytes
 
 
 def filled_at_once(target: Value) -> Value:
@@ -128,4 +140,5 @@ def segment_layout(config: NpuConfig) -> data.StructLayout:
             "pc": pc_bits(config),
         }
         | _coded_members(config)
+        | _packed_members(config)
     )

@@ -65,10 +65,18 @@ class ScratchpadWrite(wiring.Signature):
         fills: there is `full`.
         rows: rows a chunk can hold, where it can be several: then there is `rows`.
         refusable: there is `grant`.
+        packed: there is `packed`: the chunk has weights of 4 bits.
     """
 
     def __init__(
-        self, config: NpuConfig, chunks: int, *, fills: bool = True, rows: int = 0, refusable: bool = False
+        self,
+        config: NpuConfig,
+        chunks: int,
+        *,
+        fills: bool = True,
+        rows: int = 0,
+        refusable: bool = False,
+        packed: bool = False,
     ) -> None:
         members: dict[str, object] = {
             "valid": Out(1),
@@ -82,6 +90,8 @@ class ScratchpadWrite(wiring.Signature):
             members["rows"] = Out(range(rows + 1))
         if refusable:
             members["grant"] = In(1)
+        if packed:
+            members["packed"] = Out(1)
         super().__init__(members)
 
 

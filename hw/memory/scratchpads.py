@@ -41,7 +41,7 @@ class WeightScratchpad(wiring.Component):
 
     Ports:
         read: a tile; `data` has the weights of every output, block_in int8, WGT_READ_CYCLES later.
-        write: a chunk of a tile.
+        write: a chunk of a tile; with `packed` one of 4-bit weights, which become two neighbouring chunks.
         codes: several chunks of one, where there is a decoder; never in the cycle of a `write`.
     """
 
@@ -52,7 +52,7 @@ class WeightScratchpad(wiring.Component):
             {
                 **({"codes": In(CodedWrite(config))} if config.weight_codes else {}),
                 "read": In(ScratchpadRead(Out(8 * config.block_in).array(config.block_out))),
-                "write": In(ScratchpadWrite(config, self.chunks)),
+                "write": In(ScratchpadWrite(config, self.chunks, packed=bool(config.packed_weights))),
             }
         )
 
@@ -67,12 +67,18 @@ class WeightScratchpad(wiring.Component):
         with m.If(self.write.valid):
             m.d.comb += enable.eq(Mux(self.write.full, (1 << self.chunks) - 1, 1 << self.write.chunk))
         address, chunks = self.write.row, self.write.data  # that are written; chunks repeat
+        if c.packed_weights:
+            with m.If(self.write.valid & self.write.packed):
+                m.d.comb += enable.eq(Cat(self.write.chunk == n // 2 for n in range(self.chunks)))
+            nibbles = (chunks.word_select(n, 4) for n in range(2 * c.bus_bytes))
+            chunks = Mux(self.write.packed, Cat(Cat(n, n[3].replicate(4)) for n in nibbles), chunks.replicate(2))
         if c.weight_codes:
             together = c.weight_codes // c.bus_bytes
             with m.If(self.codes.valid):
                 m.d.comb += enable.eq(Cat((self.codes.part == n // together) for n in range(self.chunks)))
             address = Mux(self.codes.valid, self.codes.row, address)
-            chunks = Mux(self.codes.valid, self.codes.data, chunks.replicate(together))
+            repeats = max(1, len(self.codes.data) // len(chunks)), max(1, len(chunks) // len(self.codes.data))
+            chunks = Mux(self.codes.valid, self.codes.data.replicate(repeats[1]), chunks.replicate(repeats[0]))
         for o in range(c.block_out):
             row = Signal(8 * c.block_in, name=f"out{o}", reset_less=True)
             for i in range(per_row):

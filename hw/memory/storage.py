@@ -96,7 +96,7 @@ class Storage(wiring.Component):
                 writer.chunk.eq(self.load.chunk),
                 writer.data.eq(self.load.data),
             ]
-            for name in ("rows", "full"):
+            for name in ("rows", "full", "packed"):
                 if name in writer.signature.members:
                     m.d.comb += getattr(writer, name).eq(getattr(self.load, name))
             if "grant" in writer.signature.members:

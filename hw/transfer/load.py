@@ -175,6 +175,11 @@ class Load(EngineShell):
             for target in Memory:
                 with m.Case(target):
                     m.d.sync += bytes_.eq(run("count") * (target.row_bytes(c) >> shift))
+        if c.packed_weights:
+            for name in ("region", "offset", "target", "row", "count"):
+                assert BY_NAME["LOAD"].by_name[name].low == BY_NAME["LOAD_PACKED"].by_name[name].low
+            with m.If(is_instruction(control.word, "LOAD_PACKED")):
+                m.d.sync += bytes_.eq(run("count") * (c.packed_tile_bytes >> shift))
         coded = Signal()
         if c.weight_codes:
             # LOAD_CODED is one run, and for the data half one segment.
@@ -249,6 +254,8 @@ class Load(EngineShell):
             entry.pc.eq(control.pc),
         ]
         m.d.comb += [entry[n].eq(s) for n, s in pad.items()]
+        if c.packed_weights:
+            m.d.comb += entry.packed.eq(is_instruction(control.word, "LOAD_PACKED"))
         if c.weight_codes:
             m.d.comb += [
                 entry.coded.eq(head.coded),

@@ -16,6 +16,7 @@ from tilewright.hw.memory.load_layouts import (
     chunks_of,
     descriptor_layout,
     filled_at_once,
+    packed_chunks,
     per_target,
     rows_per_beat,
     segment_layout,
@@ -253,6 +254,9 @@ class LoadData(wiring.Component):
     def _drive_segment(self, m: Module, segment: data.View, d: data.View, at: _Line, ends_line: Value) -> None:
         """Drives the current segment."""
         single = per_target(d.target, {t: int(n == 1) for t, n in self.chunks.items()})
+        if self.config.packed_weights:
+            m.d.comb += segment.packed.eq(d.packed)
+            single = Mux(d.packed, int(packed_chunks(self.config) == 1), single)
         m.d.comb += [
             segment.null.eq(d.null),
             segment.last.eq(d.null | (ends_line & at.last_line & at.last_plane)),
@@ -461,7 +465,9 @@ class LoadData(wiring.Component):
         self, m: Module, segments: Buffer, s: data.View, following: data.View, at: _Place, chunk: _Chunk
     ) -> None:
         """Moves on after a step: to the next chunk of the segment, or to the first of the following segment."""
-        last_chunk = per_target(s.target, {t: n - 1 for t, n in self.chunks.items()})
+        last_chunk: Value = per_target(s.target, {t: n - 1 for t, n in self.chunks.items()})
+        if self.config.packed_weights:
+            last_chunk = Mux(s.packed, packed_chunks(self.config) - 1, last_chunk)
         next_row = Signal.like(at.row)
         m.d.comb += next_row.eq(at.row + chunk.rows)
         with m.If(self.step | ~segments.o_valid):
@@ -495,6 +501,7 @@ class LoadData(wiring.Component):
             entry.chunk.eq(at.chunk),
             entry.full.eq(~s.null & ~s.data & filled_at_once(s.target)),
             entry.data.eq(chunk.data),
+            *([entry.packed.eq(s.packed & s.data)] if self.config.packed_weights else []),
             entry.null.eq(s.null),
             entry.ends.eq(s.last & chunk.last),
             entry.beyond.eq(~s.null & ((at.row + chunk.rows) > self._limit(s))),

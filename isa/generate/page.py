@@ -16,9 +16,8 @@ from tilewright.isa.instructions import INSTRUCTIONS
 from tilewright.isa.instructions import Instruction as Row
 
 _ENUMS: tuple[type[IntEnum], ...] = (
-    instructions.Engine, instructions.Memory, codes.CodeMode, instructions.Source, instructions.RowFunction,
-    instructions.WideByte,
-    instructions.Rounding,
+    instructions.Engine, instructions.Memory, instructions.PackedTarget, codes.CodeMode, instructions.Source,
+    instructions.RowFunction, instructions.WideByte, instructions.Rounding,
 )  # fmt: skip
 
 

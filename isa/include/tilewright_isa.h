@@ -29,7 +29,7 @@ enum tw_row_function { TW_ROW_FUNCTION_MAXIMUM = 0, TW_ROW_FUNCTION_EXP_SUM = 1,
 enum tw_wide_byte { TW_WIDE_BYTE_LOW = 0, TW_WIDE_BYTE_HIGH = 1 };
 enum tw_rounding { TW_ROUNDING_EVEN = 0, TW_ROUNDING_EVEN_ZERO_POINT_INSIDE = 1, TW_ROUNDING_HALF_AWAY = 2 };
 enum tw_error_code { TW_ERROR_CODE_NONE = 0, TW_ERROR_CODE_ILLEGAL_OPCODE = 1, TW_ERROR_CODE_ILLEGAL_OPERAND = 2, TW_ERROR_CODE_SCRATCHPAD_RANGE = 3, TW_ERROR_CODE_WINDOW = 4, TW_ERROR_CODE_BUS_READ = 5, TW_ERROR_CODE_BUS_WRITE = 6, TW_ERROR_CODE_SEMAPHORE_OVERFLOW = 7, TW_ERROR_CODE_WATCHDOG = 8, TW_ERROR_CODE_TIMEOUT = 9, TW_ERROR_CODE_NO_END = 10, TW_ERROR_CODE_CODE = 11 };
-enum tw_opcode { TW_OP_END = 0x01, TW_OP_LOAD_DIM = 0x10, TW_OP_LOAD_PAD = 0x11, TW_OP_LOAD = 0x12, TW_OP_LOAD_CODED = 0x13, TW_OP_LOAD_SYNC = 0x1f, TW_OP_GEMM_LOOP = 0x20, TW_OP_GEMM = 0x21, TW_OP_DEPTHWISE = 0x22, TW_OP_GEMM_SYNC = 0x2f, TW_OP_VECTOR_LOOP = 0x30, TW_OP_VECTOR_ADD = 0x31, TW_OP_VECTOR_POST = 0x32, TW_OP_VECTOR = 0x33, TW_OP_ROW = 0x34, TW_OP_VECTOR_WIDE = 0x35, TW_OP_VECTOR_SYNC = 0x3f, TW_OP_STORE_DIM = 0x40, TW_OP_STORE = 0x41, TW_OP_STORE_SYNC = 0x4f };
+enum tw_opcode { TW_OP_END = 0x01, TW_OP_LOAD_DIM = 0x10, TW_OP_LOAD_PAD = 0x11, TW_OP_LOAD = 0x12, TW_OP_LOAD_CODED = 0x13, TW_OP_LOAD_PACKED = 0x14, TW_OP_LOAD_SYNC = 0x1f, TW_OP_GEMM_LOOP = 0x20, TW_OP_GEMM = 0x21, TW_OP_DEPTHWISE = 0x22, TW_OP_GEMM_SYNC = 0x2f, TW_OP_VECTOR_LOOP = 0x30, TW_OP_VECTOR_ADD = 0x31, TW_OP_VECTOR_POST = 0x32, TW_OP_VECTOR = 0x33, TW_OP_ROW = 0x34, TW_OP_VECTOR_WIDE = 0x35, TW_OP_VECTOR_SYNC = 0x3f, TW_OP_STORE_DIM = 0x40, TW_OP_STORE = 0x41, TW_OP_STORE_SYNC = 0x4f };
 
 /* One instruction: bits 0..63 in `lo`, 64..127 in `hi`; little-endian in memory. */
 typedef struct { uint64_t lo, hi; } tw_word;
@@ -163,6 +163,28 @@ static inline void tw_set_load_coded_count(tw_word *w, uint32_t value) { tw_inse
 #define TW_LOAD_CODED_BEATS_BITS 16
 static inline uint32_t tw_load_coded_beats(tw_word w) { return (uint32_t)tw_extract(w, 103, 16); }
 static inline void tw_set_load_coded_beats(tw_word *w, uint32_t value) { tw_insert(w, 103, 16, (uint64_t)value); }
+
+/* LOAD_PACKED */
+#define TW_LOAD_PACKED_REGION_LOW 32
+#define TW_LOAD_PACKED_REGION_BITS 3
+static inline uint32_t tw_load_packed_region(tw_word w) { return (uint32_t)tw_extract(w, 32, 3); }
+static inline void tw_set_load_packed_region(tw_word *w, uint32_t value) { tw_insert(w, 32, 3, (uint64_t)value); }
+#define TW_LOAD_PACKED_OFFSET_LOW 35
+#define TW_LOAD_PACKED_OFFSET_BITS 32
+static inline uint32_t tw_load_packed_offset(tw_word w) { return (uint32_t)tw_extract(w, 35, 32); }
+static inline void tw_set_load_packed_offset(tw_word *w, uint32_t value) { tw_insert(w, 35, 32, (uint64_t)value); }
+#define TW_LOAD_PACKED_TARGET_LOW 67
+#define TW_LOAD_PACKED_TARGET_BITS 2
+static inline uint32_t tw_load_packed_target(tw_word w) { return (uint32_t)tw_extract(w, 67, 2); }
+static inline void tw_set_load_packed_target(tw_word *w, uint32_t value) { tw_insert(w, 67, 2, (uint64_t)value); }
+#define TW_LOAD_PACKED_ROW_LOW 69
+#define TW_LOAD_PACKED_ROW_BITS 18
+static inline uint32_t tw_load_packed_row(tw_word w) { return (uint32_t)tw_extract(w, 69, 18); }
+static inline void tw_set_load_packed_row(tw_word *w, uint32_t value) { tw_insert(w, 69, 18, (uint64_t)value); }
+#define TW_LOAD_PACKED_COUNT_LOW 87
+#define TW_LOAD_PACKED_COUNT_BITS 16
+static inline uint32_t tw_load_packed_count(tw_word w) { return (uint32_t)tw_extract(w, 87, 16); }
+static inline void tw_set_load_packed_count(tw_word *w, uint32_t value) { tw_insert(w, 87, 16, (uint64_t)value); }
 
 /* LOAD_SYNC */
 
@@ -475,7 +497,7 @@ static inline void tw_set_store_count(tw_word *w, uint32_t value) { tw_insert(w,
 /* STORE_SYNC */
 
 /* The attributes of a configuration that bound operands or allow opcodes. */
-typedef struct { uint32_t semaphores, weight_codes, gemm_loops, depthwise, dw_slices, window_delay, vector_loops, last_table, table_lookup, row_unit, block_in, wide_results; } tw_limits;
+typedef struct { uint32_t semaphores, weight_codes, packed_weights, gemm_loops, depthwise, dw_slices, window_delay, vector_loops, last_table, table_lookup, row_unit, block_in, wide_results; } tw_limits;
 
 /* What a decoder checks before it dispatches: an error code, TW_ERROR_CODE_NONE if the word is legal. */
 static inline int tw_check(tw_word w, const tw_limits *limits) {
@@ -496,6 +518,10 @@ static inline int tw_check(tw_word w, const tw_limits *limits) {
         if (!limits->weight_codes) return TW_ERROR_CODE_ILLEGAL_OPCODE;
         if (tw_load_coded_mode(w) > 1u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_load_coded_count(w) < 1u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
+        break;
+    case TW_OP_LOAD_PACKED:
+        if (!limits->packed_weights) return TW_ERROR_CODE_ILLEGAL_OPCODE;
+        if (tw_load_packed_target(w) < 1u || tw_load_packed_target(w) > 1u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         break;
     case TW_OP_LOAD_SYNC:
         break;

@@ -12,7 +12,7 @@ struct Box {
 };
 
 struct LoadDescriptor {
-    bool null, coded;
+    bool null, coded, packed;
     uint32_t mode, beats;
     uint32_t target, row, count, low, left, right, top, bottom;
     Box box;
@@ -30,7 +30,7 @@ struct Load {
 
     // Data half: rows that follow each other, of fill or data.
     struct Segment {
-        bool null, last, data, jumps, coded;
+        bool null, last, data, jumps, coded, packed;
         uint32_t target, row, rows, low, mode, beats;
         Completion end;
     };
@@ -59,7 +59,7 @@ struct Load {
 
     uint32_t row_mask = 0, bus = 0, rows_per_beat = 1, banks_mask = 0, table_chunk_cycles = 1;
     uint32_t table_cycle = 0;  // of the oldest chunk, if it is one of a table
-    uint32_t row_bytes[4] = {}, last_chunk[4] = {}, limit[4] = {};
+    uint32_t row_bytes[4] = {}, last_chunk[4] = {}, limit[4] = {}, last_packed_chunk = 0;
 
     // Of the cycle at hand.
     bool go = false, needs_beat = false, beat_ready = false, writes = false, part_of_table = false;
@@ -84,6 +84,7 @@ struct Load {
             last_chunk[t] = std::max(1u, bytes[t] / bus) - 1;
             limit[t] = rows[t];
         }
+        last_packed_chunk = std::max(1u, c.block_in * c.block_out / 2 / bus) - 1;
     }
     bool ready() const { return !walker.active && room; }
     bool running() const {
@@ -169,7 +170,7 @@ struct Load {
         } else if (out.step) {
             const Segment &s = segments.head();
             const bool whole = s.null || (!s.data && (s.target == TW_MEMORY_ACT || s.target == TW_MEMORY_WGT));
-            const bool ends_row = whole || chunk == last_chunk[s.target];
+            const bool ends_row = whole || chunk == (s.packed ? last_packed_chunk : last_chunk[s.target]);
             const uint32_t rows = std::min(rows_left, most_rows(s));
             const bool emits = !skips, last = emits && ends_row && rows_left == rows;
             skips = false;
@@ -227,7 +228,7 @@ struct Load {
         const bool ends_line = part == RIGHT || !(d.right || (part == LEFT && d.count));
         const bool last_line = y + 1 == d.top + d.box.count[0] + d.bottom;
         const bool last = d.null || (ends_line && last_line && planes_left == 1);
-        segments.push({d.null, last, !d.null && part == MIDDLE && middle, fresh, d.coded, d.target, line_row, rows, line_low,
+        segments.push({d.null, last, !d.null && part == MIDDLE && middle, fresh, d.coded, d.packed, d.target, line_row, rows, line_low,
                        d.mode, d.beats, d.end});
         if (last) {
             finding = false;
@@ -263,10 +264,11 @@ struct Load {
     bool start(const Entry &e, const tw_region *regions) {
         const tw_word w = e.word;
         const bool sync = e.opcode == TW_OP_LOAD_SYNC, coded = e.opcode == TW_OP_LOAD_CODED, null = sync || coded;
+        const bool packed = e.opcode == TW_OP_LOAD_PACKED;  // fields in the places of LOAD
         const uint32_t count = sync ? 0 : coded ? tw_load_coded_count(w) : tw_load_count(w);
         if (!null && (left + count + right == 0 || top + box.count[0] + bottom == 0 || box.count[1] == 0)) return false;
         const uint32_t beats = coded ? tw_load_coded_beats(w) : 0;
-        LoadDescriptor entry{null, coded, tw_load_coded_mode(w), beats, coded ? uint32_t(TW_MEMORY_WGT) : tw_load_target(w),
+        LoadDescriptor entry{null, coded, packed, tw_load_coded_mode(w), beats, coded ? uint32_t(TW_MEMORY_WGT) : tw_load_target(w),
                              coded ? tw_load_coded_row(w) : tw_load_row(w), count, uint32_t(tw_load_offset(w)), left,
                              right, top, bottom, box, {e.pc, e.signal0, e.signal1}};
         descriptors.push(entry);
@@ -275,7 +277,7 @@ struct Load {
                          uint64_t(beats) * bus, 1, 1, 0, 0, entry.end, false);
         if (!null && count != 0 && box.count[0] != 0)
             walker.start(regions[tw_load_region(w)], uint32_t(tw_load_offset(w)),
-                         uint64_t(count) * row_bytes[tw_load_target(w)], box.count[0], box.count[1],
+                         uint64_t(count) * row_bytes[tw_load_target(w)] >> packed, box.count[0], box.count[1],
                          uint32_t(box.mem_stride[0]), uint32_t(box.mem_stride[1]), entry.end, false);
         return true;
     }

@@ -130,7 +130,8 @@ void Machine::run_instruction(tw_word w) {
         pad_ = {tw_load_pad_left(w), tw_load_pad_right(w), tw_load_pad_top(w), tw_load_pad_bottom(w),
                 uint8_t(tw_load_pad_fill(w))};
         break;
-    case TW_OP_LOAD: load(w); break;
+    case TW_OP_LOAD: load(w, false); break;
+    case TW_OP_LOAD_PACKED: load(w, true); break;
     case TW_OP_LOAD_CODED: load_coded(w); break;
     case TW_OP_LOAD_SYNC: spend(TW_ENGINE_LOAD, 1); break;
     case TW_OP_GEMM_LOOP:

@@ -156,7 +156,7 @@ class Machine {
 
     void run_instruction(tw_word w);
 
-    void load(tw_word w);
+    void load(tw_word w, bool packed);
     void load_coded(tw_word w);
     void store(tw_word w);
     void gemm(tw_word w);

@@ -43,7 +43,16 @@ inline void Machine::written(uint32_t target, int64_t row, int64_t count) {
     if (target == TW_MEMORY_WGT) std::memset(operands_.wgt_fresh + row, 0, size_t(count));
 }
 
-inline void Machine::load(tw_word w) {
+// Weights of 4 bits, two a byte, as int8.
+inline void unpack(uint8_t *to, const uint8_t *from, uint64_t nbytes) {
+    TW_LANES for (uint64_t i = 0; i < nbytes; i++) {
+        to[2 * i] = uint8_t(((from[i] & 15) ^ 8) - 8);
+        to[2 * i + 1] = uint8_t((from[i] >> 4 ^ 8) - 8);
+    }
+}
+
+// LOAD, and with `packed` LOAD_PACKED, which has its fields in the same places.
+inline void Machine::load(tw_word w, bool packed) {
     const Level &y_loop = load_box_[0], &z_loop = load_box_[1];
     const uint32_t target = tw_load_target(w), region = tw_load_region(w);
     const uint64_t count = tw_load_count(w), run_rows = pad_.left + count + pad_.right;
@@ -52,9 +61,9 @@ inline void Machine::load(tw_word w) {
     uint64_t bytes;
     int64_t rows;
     uint8_t *memory = row_bytes(target, bytes, rows);
-    const uint64_t data_bytes = count * bytes;
+    const uint64_t data_row_bytes = packed ? bytes / 2 : bytes, data_bytes = count * data_row_bytes;
     const uint64_t data_rows = uint64_t(y_loop.count) * z_loop.count * count;  // below 2**48
-    spend(TW_ENGINE_LOAD, run_rows * y_rows * z_loop.count - data_rows + data_rows * bytes / c_.bus_bytes);
+    spend(TW_ENGINE_LOAD, run_rows * y_rows * z_loop.count - data_rows + data_rows * data_row_bytes / c_.bus_bytes);
 
     const uint8_t fill = pad_.fill;
     for (int64_t z = 0; z < z_loop.count; z++)
@@ -72,8 +81,9 @@ inline void Machine::load(tw_word w) {
             uint8_t *to = memory + first * bytes;
             if (data) {
                 std::memset(to, fill, pad_.left * bytes);
-                std::memcpy(to + pad_.left * bytes, data, data_bytes);
-                std::memset(to + pad_.left * bytes + data_bytes, fill, pad_.right * bytes);
+                if (packed) unpack(to + pad_.left * bytes, data, data_bytes);
+                else std::memcpy(to + pad_.left * bytes, data, data_bytes);
+                std::memset(to + (pad_.left + count) * bytes, fill, pad_.right * bytes);
             } else {
                 std::memset(to, fill, run_rows * bytes);
             }

@@ -10,6 +10,7 @@ from tilewright.isa import codes
 from tilewright.isa.encoding import Op
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.instructions import BY_NAME, Engine, Memory
+from tilewright.isa.packing import unpacked
 from tilewright.simulator.reference.chip import Chip
 from tilewright.simulator.reference.loops import Loop, loop_of
 from tilewright.simulator.state import Fault
@@ -31,6 +32,12 @@ class Load:
         self.pad = op
 
     def load(self, op: Op) -> None:
+        self._load_box(op, packed=False)
+
+    def load_packed(self, op: Op) -> None:
+        self._load_box(op, packed=True)
+
+    def _load_box(self, op: Op, packed: bool) -> None:
         y_loop, z_loop = self.load_box
         left, right, top, bottom = (self.pad[name] for name in ("left", "right", "top", "bottom"))
         run_rows = left + op["count"] + right
@@ -41,16 +48,19 @@ class Load:
         target = self.chip.pads.arrays()[memory.name]
         row_bytes = math.prod(target.shape[1:]) * target.itemsize
         target_bytes = target.view(np.uint8).reshape(len(target), row_bytes)
-        data_bytes = op["count"] * row_bytes
+        data_row_bytes = row_bytes // 2 if packed else row_bytes
+        data_bytes = op["count"] * data_row_bytes
         data_rows = y_loop.count * z_loop.count * op["count"]
         fill_rows = run_rows * y_rows * z_loop.count - data_rows
-        self.chip.spend(Engine.LOAD, fill_rows + data_rows * row_bytes // self.chip.config.bus_bytes)
+        self.chip.spend(Engine.LOAD, fill_rows + data_rows * data_row_bytes // self.chip.config.bus_bytes)
         for z in range(z_loop.count):
             for y in range(y_rows):
                 lines = np.full((run_rows, row_bytes), self.pad["fill"], np.uint8)
                 if top <= y < top + y_loop.count and data_bytes:
                     start = op["offset"] + z * z_loop["mem_stride"] + (y - top) * y_loop["mem_stride"]
                     data = self.chip.read(op["region"], self.chip.offset(start), data_bytes)
+                    if packed:
+                        data = unpacked(data)
                     lines[left : left + op["count"]] = data.reshape(-1, row_bytes)
                 first = op["row"] + z * z_loop["row_stride"] + y * y_loop["row_stride"]
                 for x in range(run_rows):

@@ -62,6 +62,7 @@ def _draw(rng: random.Random) -> dict[str, int]:
         "write_outstanding": rng.choice([1, rng.randint(1, 64)]),
         "weight_codes": rng.choice([0, 0, 0, _power(rng, 8, 32)]),
         "wide_results": rng.randint(0, 1),
+        "packed_weights": rng.randint(0, 1),
     }
 
 

@@ -22,6 +22,7 @@ from tilewright.isa import numerics
 from tilewright.isa.codes import CodeMode
 from tilewright.isa.config import WIDE_TABLE, NpuConfig
 from tilewright.isa.instructions import Memory
+from tilewright.isa.packing import packed
 from tilewright.isa.program import CONSTANT_REGION
 from tilewright.isa.timing import MemoryTiming
 
@@ -56,6 +57,12 @@ class ConstantPool:
     def blob(self) -> bytes:
         """Returns the bytes of the whole region."""
         return b"".join(self._parts)
+
+
+def bytes_of_tiles(tiles: np.ndarray, is_packed: bool) -> bytes:
+    """Returns int8 tiles of weights as they lie in memory, two weights a byte if packed."""
+    contiguous = np.ascontiguousarray(tiles)
+    return packed(contiguous) if is_packed else contiguous.tobytes()
 
 
 @dataclass
@@ -154,13 +161,18 @@ class Context:
             self._shared_places[key] = self.constants.place(make())
         return Place(CONSTANT_REGION, self._shared_places[key] + offset)
 
-    def load_weights(self, key: Hashable, count: int, make: Callable[[], np.ndarray]) -> int:
-        """Loads int8 [count, block_out, block_in] tiles into WGT unless they are there; returns the first row."""
+    def load_weights(self, key: Hashable, count: int, make: Callable[[], np.ndarray], *, packed: bool = False) -> int:
+        """Loads int8 [count, block_out, block_in] tiles into WGT unless they are there; returns the first row.
+
+        Args:
+            packed: True if they are to lie in memory two weights a byte; then they are never coded.
+        """
         at = self.weights.find(key)
         if at is None:
             at = self.weights.take(count, key)
-            if self.coder is None or not self._load_coded(self.coder, key, at, count, make):
-                self.emitter.load(self._constant(lambda: np.ascontiguousarray(make()).tobytes()), Memory.WGT, at, count)
+            if packed or self.coder is None or not self._load_coded(self.coder, key, at, count, make):
+                place = self._constant(lambda: bytes_of_tiles(make(), packed))
+                self.emitter.load(place, Memory.WGT, at, count, packed=packed)
         return at
 
     def _load_coded(

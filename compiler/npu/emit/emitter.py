@@ -151,6 +151,7 @@ class Emitter:
         z: Level = ONCE,
         pad: tuple[int, int, int, int] = (0, 0, 0, 0),
         fill: int = 0,
+        packed: bool = False,
     ) -> None:
         """Writes a LOAD of rows that are contiguous in memory, repeated along `y` and `z`.
 
@@ -161,10 +162,21 @@ class Emitter:
             y, z: outer levels of the transfer.
             pad: rows to fill to the left and right of every run, and runs of them above and below.
             fill: value of padding.
+            packed: True if the rows are tiles of weights that lie in memory two a byte.
         """
         self.position += 1
-        self.read_bytes += count * y[0] * z[0] * self._row_bytes[target]
-        self._tape += (Operation.LOAD, *place, target, row, count, *y, *z, *pad, fill)
+        self.read_bytes += count * y[0] * z[0] * self._row_bytes[target] // (2 if packed else 1)
+        self._tape += (
+            Operation.LOAD_PACKED if packed else Operation.LOAD,
+            *place,
+            target,
+            row,
+            count,
+            *y,
+            *z,
+            *pad,
+            fill,
+        )
 
     def load_coded(self, place: Place, mode: CodeMode, row: int, count: int, beats: int) -> None:
         """Writes a LOAD_CODED of `beats` bus beats: `count` tiles from `row` of WGT on, or a table."""

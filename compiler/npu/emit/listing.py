@@ -144,7 +144,8 @@ def _nest(numbers: Iterator[int], operation: Operation, operands: int) -> str:
 
 #: Functions that read the fields of an operation behind its number, and return them as text.
 _FORMATTERS: dict[Operation, Any] = {
-    Operation.LOAD: _load, Operation.LOAD_CODED: _load_coded, Operation.FILL: _fill, Operation.STORE: _store,
+    Operation.LOAD: _load, Operation.LOAD_PACKED: _load, Operation.LOAD_CODED: _load_coded, Operation.FILL: _fill,
+    Operation.STORE: _store,
     Operation.GEMM: _gemm, Operation.DEPTHWISE: _depthwise, Operation.VECTOR: _vector,
     Operation.VECTOR_WIDE: _vector_wide, Operation.ROW: _row, Operation.RUN: _run,
 }  # fmt: skip

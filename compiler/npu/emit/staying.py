@@ -47,7 +47,7 @@ def _writes(ops: Iterable[Op], config: NpuConfig) -> Iterable[tuple[int, np.ndar
             pad = {name: op[name] for name in pad}
         elif op.name == "LOAD_CODED" and op["mode"] == CodeMode.WEIGHTS:
             yield op["region"], np.arange(op["row"], op["row"] + op["count"]) & mask
-        elif op.name == "LOAD" and op["target"] == Memory.WGT:
+        elif op.name in ("LOAD", "LOAD_PACKED") and op["target"] == Memory.WGT:
             (lines, line), (planes, plane) = dims[0], dims[1]
             run = np.arange(pad["left"] + op["count"] + pad["right"])
             starts = np.arange(pad["top"] + lines + pad["bottom"])[:, None] * line + run

@@ -46,7 +46,8 @@ class PostFields(NamedTuple):
 
 
 class Operation(IntEnum):
-    """The kinds of operations; each is a method of `Emitter`, except RUN, an instruction given as its bits."""
+    """The kinds of operations; each is a method of `Emitter`, except LOAD_PACKED, which `load` writes, and RUN, an
+    instruction given as its bits."""
 
     LOAD = 0
     LOAD_CODED = 1
@@ -58,3 +59,4 @@ class Operation(IntEnum):
     VECTOR_WIDE = 7
     ROW = 8
     RUN = 9
+    LOAD_PACKED = 10

@@ -128,7 +128,11 @@ class ConvLayer(Layer):
             yield self.dynamic.tiles, self.dynamic.k * self.output.c * self.output.n // self.dynamic.group
         elif self.products is not None:
             yield minimum_constants(
-                [p.weights for p in self.phases], [p.rest for p in self.phases], self.bias, self.scale
+                [p.weights for p in self.phases],
+                [p.rest for p in self.phases],
+                self.bias,
+                self.scale,
+                packed=any(p.packed for p in self.phases),
             )
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from msgspec import Struct
 
-from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.context import Context, bytes_of_tiles
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.compiler.npu.layers.conv_tiling import ConvShape
@@ -89,7 +89,12 @@ class ConvConstants:
             if self._whole(index):
                 return self._part_of_weights(key, index, block, rows, first, piece)
             count = rows * taps[0] * taps[3] * taps[4] * piece + len(singles)
-            return self.context.load_weights(key, count, lambda: self._pack(index, block, rows, first, piece, singles))
+            return self.context.load_weights(
+                key,
+                count,
+                lambda: self._pack(index, block, rows, first, piece, singles),
+                packed=self.s.phases[index].packed,
+            )
         item = n // dynamic.group
         at = self.context.weights.find((*key, item))
         if at is None:
@@ -124,15 +129,18 @@ class ConvConstants:
             config, kb = self.context.config, self.s.x.cb
             at = self.context.weights.take(rows * piece, key)
             row = block * config.block_in // config.block_out
+            is_packed = self.s.phases[index].packed
+            tile_bytes = config.packed_tile_bytes if is_packed else config.tile_bytes
             place = self.context.shared_place(
                 (id(self.layer), "weights", index),
-                lambda: np.ascontiguousarray(self._pack(index, 0, self._rows, 0, kb, [])).tobytes(),
-                (row * kb + first) * config.tile_bytes,
+                lambda: bytes_of_tiles(self._pack(index, 0, self._rows, 0, kb, []), is_packed),
+                (row * kb + first) * tile_bytes,
             )
             if piece == kb:
-                self.context.emitter.load(place, Memory.WGT, at, rows * piece)
+                self.context.emitter.load(place, Memory.WGT, at, rows * piece, packed=is_packed)
             else:
-                self.context.emitter.load(place, Memory.WGT, at, piece, y=(rows, piece, kb * config.tile_bytes))
+                lines = (rows, piece, kb * tile_bytes)
+                self.context.emitter.load(place, Memory.WGT, at, piece, y=lines, packed=is_packed)
         return at
 
     def _pack(

@@ -19,6 +19,7 @@ from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 from tilewright.compiler.npu.layers.tiling import Bus, bands, even_parts
 from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
+from tilewright.isa.packing import fits
 from tilewright.isa.timing import MemoryTiming
 
 #: Estimated cycles of one tile besides its work: starting four engines one after another.
@@ -38,6 +39,7 @@ class Phase(Struct):
         weights: int8 [sets, O, C/group, kh, kw]; the sets add up (several if one does not hold weight minus zero
             point).
         rest: further weights to add, as single tiles; None without any.
+        packed: True if the weights are loaded two a byte.
         pad, stride, dilation: (rows, columns).
         out_step, out_start: output row is q*out_step + out_start (transposed convolutions interleave phases).
     """
@@ -49,6 +51,7 @@ class Phase(Struct):
     out_step: tuple[int, int] = (1, 1)
     out_start: tuple[int, int] = (0, 0)
     rest: Rest | None = None
+    packed: bool = False
 
     @staticmethod
     def of(sets: np.ndarray, group: int, config: NpuConfig, pad: tuple[int, int], **geometry: Any) -> Phase:
@@ -63,7 +66,7 @@ class Phase(Struct):
         """
         rest = Rest.of(sets[1:], group, config) if len(sets) > 1 else None
         if rest is None or not rest.sparse:
-            return Phase(sets, pad, **geometry)
+            return Phase(sets, pad, packed=bool(config.packed_weights) and fits(sets), **geometry)
         return Phase(sets[:1], pad, rest=rest, **geometry)
 
     @property
@@ -148,6 +151,8 @@ class ConvShape:
         self.grouped = group > 1
         self.sets = max(p.weights.shape[0] for p in phases)
         self.taps = max(p.kernel[0] * p.kernel[1] for p in phases) * self.sets
+        #: Bytes of a tile of weights in memory.
+        self.tile_bytes = config.packed_tile_bytes if all(p.packed for p in phases) else config.tile_bytes
         self.rest = sum(p.rest_tiles for p in phases)
         self.rest_sets = max((p.rest.sets for p in phases if p.rest is not None), default=0)
         self.in_blocks = self.x.cb
@@ -253,7 +258,7 @@ def conv_plans(
     # Cycles.
     chunk_tiles = rows * s.taps * in_blocks * phases + s.rest
     weights_pass = (not fits_weights) & ((chunk_tiles > config.wgt_tiles) | bands_outer)
-    weight_bytes = weight_tiles * config.tile_bytes * np.where(weights_pass, count_bands * n, 1)
+    weight_bytes = weight_tiles * s.tile_bytes * np.where(weights_pass, count_bands * n, 1)
     in_once = 0 if resident_in else count_bands * n * window * s.x.cb * config.block_in
     in_bytes = in_once * np.where(bands_outer, 1, chunks)
     read = weight_bytes + in_bytes + (out_size if load_operand else 0) + blocks * config.prm_row_bytes
@@ -261,7 +266,7 @@ def conv_plans(
     products = products + n * count_bands * (pixels + _REST_OVERHEAD) * s.rest
     vectors = n * s.q[0] * s.q[1] * blocks * phases * s.vector_steps
     work = bus.busiest(products, vectors, read, 0 if resident_out else out_size)
-    start = latency + piece_tiles * (config.tile_bytes / reading)
+    start = latency + piece_tiles * (s.tile_bytes / reading)
     start = start + (0 if resident_in else window * piece * config.block_in / reading)
     end = acc + (0 if resident_out else out_rows * config.block_in / writing)
     cycles = work + start + end + tiles * pieces * _TILE_OVERHEAD * 0.3

@@ -62,7 +62,11 @@ def transposed_taps(outputs: int, inputs: int, kernel: int, stride: int, dilatio
 
 
 def minimum_constants(
-    weights: Sequence[np.ndarray], rests: Sequence[Rest | None], bias: np.ndarray, scale: np.ndarray
+    weights: Sequence[np.ndarray],
+    rests: Sequence[Rest | None],
+    bias: np.ndarray,
+    scale: np.ndarray,
+    packed: bool = False,
 ) -> tuple[Hashable, int]:
     """Returns a key that is equal for equal constants of layers, and the least number of bytes to load for them.
 
@@ -73,8 +77,9 @@ def minimum_constants(
         rests: rests of weights, None for none.
         bias: int32 [channels], or [phases, channels].
         scale: float32 [channels].
+        packed: True if two weights take a byte.
     """
     values = [*weights, *(rest.values for rest in rests if rest is not None)]
     pairs = set(zip(bias.reshape(-1, scale.size)[0].tolist(), scale.tolist()))
     key = (*(hash(v.tobytes()) for v in values), hash(bias.tobytes()), hash(scale.tobytes()))
-    return key, sum(int(np.count_nonzero(v)) for v in values) + _PAIR_BYTES * len(pairs)
+    return key, sum(int(np.count_nonzero(v)) for v in values) // (2 if packed else 1) + _PAIR_BYTES * len(pairs)

@@ -51,7 +51,8 @@ def shape_of(
         struct = isinstance(value, Struct)
         if struct or is_dataclass(value):
             own: Sequence[str] = value.__struct_fields__ if struct else [f.name for f in fields(value)]
-            kept = [name for name in own if name not in _NAMES]
+            # Whether weights are packed is told only where they are, so that other shapes stay what they were.
+            kept = [name for name in own if name not in _NAMES and (name != "packed" or value.packed)]
             return [type(value).__name__, *(plain(getattr(value, name), name) for name in kept)]
         if isinstance(value, np.ndarray):
             return [value.shape, value.dtype.str]

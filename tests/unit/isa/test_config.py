@@ -94,6 +94,7 @@ def test_fingerprint_is_of_everything_but_the_name() -> None:
         "vector_queue": 0,
         "row_unit": 1,
         "weight_codes": 16,
+        "packed_weights": 1,
         "wide_results": 1,
     }
     start = BASE.with_(row_unit=0)

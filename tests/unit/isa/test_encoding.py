@@ -47,6 +47,11 @@ WORDS: list[tuple[str, dict[str, int], int]] = [
         {"signal0": 4, "region": 6, "offset": 0x12345678, "mode": 1, "row": 0x15555, "count": 0x4321, "beats": 0xABCD},
         0x13 | 4 << 20 | 6 << 32 | 0x12345678 << 35 | 1 << 67 | 0x15555 << 69 | 0x4321 << 87 | 0xABCD << 103,
     ),
+    (
+        "LOAD_PACKED",
+        {"wait0": 3, "region": 5, "offset": 0x12345678, "target": 1, "row": 0x15555, "count": 0x4321},
+        0x14 | 3 << 8 | 5 << 32 | 0x12345678 << 35 | 1 << 67 | 0x15555 << 69 | 0x4321 << 87,
+    ),
     ("LOAD_SYNC", {"wait0": 5}, 0x1F | 5 << 8),
     (
         "GEMM_LOOP",

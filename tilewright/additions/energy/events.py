@@ -12,6 +12,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.instructions import ROW_WRITES, Memory, RowFunction, Source
+from tilewright.isa.packing import unpacked
 from tilewright.isa.program import CONSTANT_REGION, Program
 
 EVENTS = (
@@ -126,9 +127,11 @@ def per_instruction(ops: Sequence[Op], config: NpuConfig, constants: bytes | Non
                     row[_AT["row result"]] = math.prod(counts)
                 else:
                     row[_AT["row"]] = math.prod(counts[o["reduce"] :])
-            case "LOAD":
+            case "LOAD" | "LOAD_PACKED":
                 lines = load.counts[0] * load.counts[1]
-                nbytes = o["count"] * Memory(o["target"]).row_bytes(config)
+                is_packed = o.name == "LOAD_PACKED"
+                row_bytes = config.packed_tile_bytes if is_packed else Memory(o["target"]).row_bytes(config)
+                nbytes = o["count"] * row_bytes
                 row[_AT["beat read"]] += lines * math.ceil(nbytes / config.bus_bytes)
                 whole = (load.counts[0] + pad[2] + pad[3]) * load.counts[1] * (pad[0] + pad[1] + o["count"])
                 row[_AT["padding"]] = whole - lines * o["count"]
@@ -195,7 +198,7 @@ class _Weights:
                 line = np.full(left + o["count"] + right, padding)
                 if top <= y < top + box.counts[0]:
                     first = o["offset"] + z * box.mem_strides[1] + (y - top) * box.mem_strides[0]
-                    line[left : left + o["count"]] = self._line(o["region"], first, o["count"])
+                    line[left : left + o["count"]] = self._line(o, first)
                 row = o["row"] + z * box.row_strides[1] + y * box.row_strides[0]
                 self.share[np.arange(row, row + len(line)) % len(self.share)] = line
 
@@ -203,11 +206,15 @@ class _Weights:
         """Marks decoded tiles as nonzero; their contents are not looked at."""
         self.share[np.arange(o["row"], o["row"] + o["count"]) % len(self.share)] = 1.0
 
-    def _line(self, region: int, first: int, count: int) -> np.ndarray | float:
+    def _line(self, o: Op, first: int) -> np.ndarray | float:
         assert self.bytes is not None
-        found = self.bytes[first : first + count * self.tile_bytes]
-        if region != CONSTANT_REGION or len(found) < count * self.tile_bytes:
+        count, is_packed = o["count"], o.name == "LOAD_PACKED"
+        nbytes = count * self.tile_bytes // (2 if is_packed else 1)
+        found = self.bytes[first : first + nbytes]
+        if o["region"] != CONSTANT_REGION or len(found) < nbytes:
             return 1.0
+        if is_packed:
+            found = unpacked(found)
         share: np.ndarray = (found != 0).reshape(count, self.tile_bytes).mean(axis=1)
         return share
 

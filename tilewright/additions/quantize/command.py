@@ -118,19 +118,23 @@ class OnnxOptions:
     activation: str
     form: str
     per_tensor: bool
+    weights: str
     whole: bool
 
     def check_tflite(self) -> None:
         """Raises `UsageError` if any of these options is given."""
         plain = self.activation == "int8" and self.form == "qdq"
-        if self.shapes or self.values or not plain or self.per_tensor or self.whole:
-            raise UsageError("--shape, --value, --activation, --form, --per-tensor and --whole are for ONNX models")
+        if self.shapes or self.values or not plain or self.per_tensor or self.weights != "int8" or self.whole:
+            raise UsageError(
+                "--shape, --value, --activation, --form, --per-tensor, --weights and --whole are for ONNX models"
+            )
 
     def given(self, model: Path) -> dict[str, Any]:
         """Fields of `QuantizeOptions`. Raises `UsageError` for shapes and values that do not fit the model."""
         return {
             "shapes": arguments.same_input_once(self.shapes), "values": fixed_values.parse(model, self.values),
             "activation": self.activation, "form": self.form, "per_channel": not self.per_tensor, "whole": self.whole,
+            "weights": self.weights,
         }  # fmt: skip
 
 
@@ -176,6 +180,8 @@ class MetricOptions:
 @click.option("--activation", type=click.Choice(["int8", "uint8"]), default="int8", show_default=True)
 @click.option("--form", type=click.Choice(["qdq", "qoperator"]), default="qdq", show_default=True)
 @click.option("--per-tensor", is_flag=True, help="One scale per weight tensor instead of one per output channel.")
+@click.option("--weights", type=click.Choice(["int8", "int4"]), default="int8", show_default=True, help="int4: weights "
+              "of products in 4 bits; NPUs with packed_weights read half the bytes.")  # fmt: skip
 @click.option("--whole", is_flag=True, help="Language models: norms by a root mean square, RoPE and sums in 8 bits, "
               "too.")  # fmt: skip
 @click.option("--mean", type=Numbers(), help="Images: value = (pixel - mean) / std; in units of 0..1, or of 0..255 if "

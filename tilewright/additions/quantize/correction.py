@@ -105,7 +105,7 @@ def correct(
                 real.run_to(real.index(layer.name))
                 quantised.run_to(quantised.index(layer.name))
                 integers = layer.name in chosen
-                weights = _fitted(network, layer, real, quantised, fit, recipe.per_channel, number, integers)
+                weights = _fitted(network, layer, real, quantised, fit, recipe, number, integers)
                 if weights is not None:
                     made.weights[layer.name] = weights
                     _take_over(weights, layer, quantised)
@@ -129,7 +129,7 @@ def _same_before(written: onnx.ModelProto, other: onnx.ModelProto) -> set[str]:
 
 
 def _fitted(
-    network: Network, layer: Layer, real: Stepper, quantised: Stepper, fit: Fit, per_channel: bool, number: int,
+    network: Network, layer: Layer, real: Stepper, quantised: Stepper, fit: Fit, recipe: Recipe, number: int,
     integers: bool,
 ) -> Weights | None:  # fmt: skip
     weights = network.constant(layer.weights)
@@ -174,14 +174,14 @@ def _fitted(
         target += w
     del w
     if integers:
-        axis = writing.weight_axis(network, layer, per_channel)
+        axis, limit = writing.weight_axis(network, layer, recipe.per_channel), writing.limit_of(layer, recipe)
         if shared:
             power = np.ones_like(power)
-        scale = rounding.best_scales(target, power, axis is not None)
+        scale = rounding.best_scales(target, power, axis is not None, limit)
         if fit.rounding and whole:
-            target = rounding.round_by_moments(target, qq, scale, overwrite=True)
+            target = rounding.round_by_moments(target, qq, scale, overwrite=True, limit=limit)
         else:
-            target = rounding.nearest(target, scale)
+            target = rounding.nearest(target, scale, limit)
     if free and bias is not None:
         made = (target @ means)[:, :, 0] * (scale if integers else 1)
         bias = (bias + (wanted - made).reshape(bias.shape)).astype(np.float32)

@@ -76,15 +76,16 @@ def _stored(found: Parameters) -> StoredType:
     return float(found.scale), found.zero_point, 128 if found.dtype == np.uint8 else 0
 
 
-def nearest_weights(weights: np.ndarray, axis: int | None) -> Weights:
+def nearest_weights(weights: np.ndarray, axis: int | None, limit: int = 127) -> Weights:
     """Symmetric int8 weights, each rounded to the nearest.
 
     Args:
         axis: one scale for each index of it; None for one scale.
+        limit: greatest integer.
     """
     bound = np.abs(weights).max(axis=_others(weights, axis)).astype(np.float64)
-    scale = np.where(bound > SMALLEST, bound / 127, 1.0).astype(np.float32)
-    return Weights(round_weights(weights, scale, axis), scale)
+    scale = np.where(bound > SMALLEST, bound / limit, 1.0).astype(np.float32)
+    return Weights(round_weights(weights, scale, axis, limit), scale)
 
 
 def hold_bias(rounded: Weights, bias: np.ndarray, x_scale: float, axis: int | None) -> Weights:
@@ -110,7 +111,7 @@ def _others(weights: np.ndarray, axis: int | None) -> tuple[int, ...]:
     return tuple(i for i in range(weights.ndim) if i != axis)
 
 
-def round_weights(weights: np.ndarray, scale: np.ndarray, axis: int | None) -> np.ndarray:
-    """Quantises weights to int8 within -127..127."""
+def round_weights(weights: np.ndarray, scale: np.ndarray, axis: int | None, limit: int = 127) -> np.ndarray:
+    """Quantises weights to int8 within -limit..limit."""
     wide = scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(weights.ndim)])
-    return np.asarray(np.clip(np.rint(weights / wide), -127, 127), np.int8)
+    return np.asarray(np.clip(np.rint(weights / wide), -limit, limit), np.int8)

@@ -28,6 +28,7 @@ from tilewright.quantize.precision import of_kind
 from tilewright.quantize.prepare import fix, infer_shapes, prepare, read, require_products, require_same
 from tilewright.quantize.qoperator import write_qoperator
 from tilewright.quantize.recipe import Recipe
+from tilewright.quantize.rounding import LIMIT, LIMIT_OF_4_BITS
 from tilewright.quantize.samples import Data, samples_of, split
 from tilewright.quantize.writing import write
 from tilewright.store.files import is_tflite, write_bytes
@@ -165,7 +166,8 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
 
     before = runner(given) if o.metric is not None else None
     require_products(Network(prepared))
-    recipe = Recipe(prepared, activation=o.activation, per_channel=o.per_channel)
+    limit = LIMIT_OF_4_BITS if o.weights == "int4" else LIMIT
+    recipe = Recipe(prepared, activation=o.activation, per_channel=o.per_channel, limit=limit)
     shapes = {name: value.shape for name, value in held[0].items()}
     steps = recurrent.note(prepared, shapes)
     wanted = o.accuracy or Accuracy()

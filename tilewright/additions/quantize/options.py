@@ -12,12 +12,12 @@ from tilewright.quantize.metric import metric_of
 from tilewright.quantize.prepare import Shapes, Values
 from tilewright.quantize.recipe import Progress
 
-_ONNX_ONLY = ("shapes", "values", "activation", "form", "per_channel", "whole", "accuracy")
+_ONNX_ONLY = ("shapes", "values", "activation", "form", "per_channel", "weights", "whole", "accuracy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeOptions:
-    """Choices about a quantisation. The first seven are for ONNX models only.
+    """Choices about a quantisation. The first eight are for ONNX models only.
 
     Attributes:
         shapes: sizes of inputs that the model leaves open.
@@ -25,6 +25,7 @@ class QuantizeOptions:
         activation: "int8" or "uint8".
         form: "qdq" (QuantizeLinear and DequantizeLinear around float ops) or "qoperator" (QLinearConv and its kin).
         per_channel: one scale per output channel of the weights.
+        weights: "int8", or "int4": weights of products within -7..7, which NPUs with packed weights load two a byte.
         whole: norms by a root mean square, RoPE and sums of language models in 8 bits, too; see `whole`.
         accuracy: how ranges, weights and precisions are found; see `accuracy.Accuracy`.
         images: how images become inputs, for folders of them.
@@ -44,6 +45,7 @@ class QuantizeOptions:
     activation: str = "int8"
     form: str = "qdq"
     per_channel: bool = True
+    weights: str = "int8"
     whole: bool = False
     accuracy: Accuracy | None = None
     images: ImageOptions | None = None
@@ -58,6 +60,10 @@ class QuantizeOptions:
             raise UsageError(
                 f"activation is int8 or uint8, form qdq or qoperator; not {self.activation!r}, {self.form!r}"
             )
+        if self.weights not in ("int8", "int4"):
+            raise UsageError(f"weights is int8 or int4, not {self.weights!r}")
+        if self.weights == "int4" and self.form == "qoperator":
+            raise UsageError("weights of int4 need the form qdq, not qoperator")
         if self.metric is not None:
             metric_of(self.metric)  # raises before the long work
 
@@ -66,4 +72,6 @@ class QuantizeOptions:
         defaults = {field.name: field.default for field in fields(self)}
         given = [name for name in _ONNX_ONLY if (getattr(self, name) or None) != (defaults[name] or None)]
         if given:
-            raise UsageError("shapes, values, activation, form, per_channel, whole and accuracy are for ONNX models")
+            raise UsageError(
+                "shapes, values, activation, form, per_channel, weights, whole and accuracy are for ONNX models"
+            )

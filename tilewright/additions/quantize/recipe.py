@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -78,6 +78,7 @@ class Recipe:
             rounded to the nearest, or those of the float model.
         activation: "int8" or "uint8", for layers of precision INT8.
         per_channel: one scale per output channel of weights.
+        limit: greatest absolute value of weights of products, 127 or 7; see `writing.limit_of`.
     """
 
     model: onnx.ModelProto
@@ -86,10 +87,11 @@ class Recipe:
     weights: dict[str, Weights] = field(default_factory=dict)
     activation: str = "int8"
     per_channel: bool = True
+    limit: int = 127
 
     def precision_of(self, layer: str) -> Precision:
         return self.precision.get(layer, Precision.INT8)
 
     def with_precision(self, precision: Mapping[str, Precision]) -> Recipe:
         """Returns this recipe with other precisions."""
-        return Recipe(self.model, self.ranges, dict(precision), self.weights, self.activation, self.per_channel)
+        return replace(self, precision=dict(precision))

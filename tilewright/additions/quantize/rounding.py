@@ -14,7 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 LIMIT = 127
-"""Greatest quantised weight; -128 is left out, so that scales are symmetric."""
+"""Greatest quantised weight of 8 bits; -128 is left out, so that scales are symmetric."""
+
+LIMIT_OF_4_BITS = 7
+"""The same of 4 bits."""
 
 DAMPING = 0.01
 """Damping on the diagonal of the moments, as a fraction of its mean."""
@@ -22,6 +25,7 @@ DAMPING = 0.01
 _BLOCK = 128
 _LARGE = 512  # inputs from which on moments are worked on in place
 _SHRINKS = np.linspace(1.0, 0.7, 13, dtype=np.float32)
+_SHRINKS_OF_FEW = np.linspace(1.0, 0.5, 21, dtype=np.float32)  # where steps are wide, cutting off costs less
 _CHUNK = 1 << 17  # weights whose scales are tried at one time: what is computed with them stays in the cache
 _SMALLEST = 1e-12
 
@@ -32,13 +36,16 @@ def damp(moments: np.ndarray, damping: float = DAMPING) -> None:
     diagonal += np.maximum(damping * diagonal.mean(axis=1), _SMALLEST)[:, None]
 
 
-def best_scales(weights: np.ndarray, importance: np.ndarray, per_channel: bool = True) -> np.ndarray:
+def best_scales(
+    weights: np.ndarray, importance: np.ndarray, per_channel: bool = True, limit: int = LIMIT
+) -> np.ndarray:
     """The scales with the least error of nearest rounding, weighted by each input's importance.
 
     Args:
         weights: [groups, outputs, k].
         importance: [groups, k], the mean square of each input.
         per_channel: False gives all outputs the same scale.
+        limit: greatest integer.
 
     Returns:
         float32[groups, outputs].
@@ -46,29 +53,30 @@ def best_scales(weights: np.ndarray, importance: np.ndarray, per_channel: bool =
     bound = np.abs(weights).max(axis=2)
     if not per_channel:
         bound = np.broadcast_to(bound.max(), bound.shape)
-    full = np.where(bound > _SMALLEST, bound / LIMIT, 1.0).astype(np.float32)
-    errors = np.empty((len(_SHRINKS), *full.shape))
+    full = np.where(bound > _SMALLEST, bound / limit, 1.0).astype(np.float32)
+    shrinks = _SHRINKS if limit == LIMIT else _SHRINKS_OF_FEW
+    errors = np.empty((len(shrinks), *full.shape))
     groups, outputs, k = weights.shape
     rows = max(1, _CHUNK // (groups * k))
     for start in range(0, outputs, rows):
         part = np.asarray(weights[:, start : start + rows], np.float32)
-        for number, shrink in enumerate(_SHRINKS):
+        for number, shrink in enumerate(shrinks):
             scale = (full[:, start : start + rows] * shrink)[:, :, None]
             change = part / scale
             np.rint(change, out=change)
-            np.clip(change, -LIMIT, LIMIT, out=change)
+            np.clip(change, -limit, limit, out=change)
             change *= scale
             change -= part
             np.square(change, out=change)
             errors[number, :, start : start + rows] = (change @ importance[:, :, None].astype(np.float32))[:, :, 0]
     if not per_channel:
         errors = np.broadcast_to(errors.sum(axis=(1, 2), keepdims=True), errors.shape)
-    return np.asarray(full * _SHRINKS[errors.argmin(axis=0)], np.float32)
+    return np.asarray(full * shrinks[errors.argmin(axis=0)], np.float32)
 
 
-def nearest(weights: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Rounds weights to integers within -127..127, as floats."""
-    return np.asarray(np.clip(np.rint(weights / scale[..., None]), -LIMIT, LIMIT))
+def nearest(weights: np.ndarray, scale: np.ndarray, limit: int = LIMIT) -> np.ndarray:
+    """Rounds weights to integers within -limit..limit, as floats."""
+    return np.asarray(np.clip(np.rint(weights / scale[..., None]), -limit, limit))
 
 
 def solve(moments: np.ndarray, damping: float, loss: np.ndarray) -> np.ndarray:
@@ -97,14 +105,15 @@ def solve(moments: np.ndarray, damping: float, loss: np.ndarray) -> np.ndarray:
 
 
 def round_by_moments(
-    weights: np.ndarray, moments: np.ndarray, scale: np.ndarray, overwrite: bool = False
+    weights: np.ndarray, moments: np.ndarray, scale: np.ndarray, overwrite: bool = False, limit: int = LIMIT
 ) -> np.ndarray:
-    """Rounds weights to integers within -127..127 so that their products differ least.
+    """Rounds weights to integers within -limit..limit so that their products differ least.
 
     Args:
         weights: [groups, outputs, k].
         moments: [groups, k, k]; `DAMPING` is added to them.
         scale: [groups, outputs].
+        limit: greatest integer.
         overwrite: the moments are of no further use: large ones are worked on where they are.
 
     Returns:
@@ -125,13 +134,13 @@ def round_by_moments(
     for start in range(0, weights.shape[1], some):
         rows = slice(start, start + some)
         real = np.take_along_axis(weights[:, rows], order[:, None, :], axis=2).transpose(0, 2, 1)
-        result = _rounded(np.ascontiguousarray(real), lower, scale[:, rows])
+        result = _rounded(np.ascontiguousarray(real), lower, scale[:, rows], limit)
         places = np.broadcast_to(order[:, None, :], restored[:, rows].shape)
         np.put_along_axis(restored[:, rows], places, result.transpose(0, 2, 1), axis=2)
     return restored
 
 
-def _rounded(real: np.ndarray, lower: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _rounded(real: np.ndarray, lower: np.ndarray, scale: np.ndarray, limit: int) -> np.ndarray:
     """[groups, k, outputs]."""
     k = real.shape[1]
     errors = np.empty_like(real)  # what each input was rounded by
@@ -144,7 +153,7 @@ def _rounded(real: np.ndarray, lower: np.ndarray, scale: np.ndarray) -> np.ndarr
             at = start + i
             pull = pulled[:, i] + (block[:, i, None, i + 1 :] @ errors[:, at + 1 : stop])[:, 0]
             wanted = real[:, at] + pull / block[:, i, i, None]
-            result[:, at] = np.clip(np.rint(wanted / scale), -LIMIT, LIMIT)
+            result[:, at] = np.clip(np.rint(wanted / scale), -limit, limit)
             errors[:, at] = real[:, at] - result[:, at] * scale
     return result
 

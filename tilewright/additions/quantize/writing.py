@@ -21,6 +21,7 @@ from tilewright.quantize.observe import without_constants
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
 from tilewright.quantize.recurrent_integers import IntegerSteps
 from tilewright.quantize.recurrent_steps import states_of, sums_of, value_name, values_of
+from tilewright.quantize.rounding import LIMIT
 
 
 def weight_axis(network: Network, layer: Layer, per_channel: bool) -> int | None:
@@ -32,6 +33,14 @@ def weight_axis(network: Network, layer: Layer, per_channel: bool) -> int | None
     if layer.op == "ConvTranspose" and groups > 1:
         return None  # the axis holds the channels of one group only
     return layer.axis
+
+
+def limit_of(layer: Layer, recipe: Recipe) -> int:
+    """Returns the greatest absolute value of a product's weights: the recipe's, but 127 where channels have groups.
+
+    The NPU packs no weights of its window, and depthwise layers have few: 4 bits would cost them much for nothing.
+    """
+    return LIMIT if layer.op in ("Conv", "ConvTranspose") and _groups(layer) > 1 else recipe.limit
 
 
 def quantised_layers(network: Network, recipe: Recipe) -> dict[str, Precision]:
@@ -225,7 +234,7 @@ class _Writer:
         integer_bias = bias is not None and bias.size == channels and x.dtype != np.int16
         rounded = self.recipe.weights.get(layer.name)
         if rounded is None or rounded.scale is None:
-            rounded = nearest_weights(weights, axis)
+            rounded = nearest_weights(weights, axis, limit_of(layer, self.recipe))
         elif rounded.bias is not None:
             bias = rounded.bias
         assert rounded.scale is not None

@@ -48,7 +48,9 @@ class Transfers(Pieces):
         pad: dict[str, int],
     ) -> None:  # fmt: skip
         rng = self.rng
-        width = target.row_bytes(self.config)
+        width, name = target.row_bytes(self.config), "LOAD"
+        if self.config.packed_weights and target == Memory.WGT and rng.random() < 0.6:
+            width, name = self.config.packed_tile_bytes, "LOAD_PACKED"
         region = 1 if target == Memory.PRM or rng.random() < 0.4 else rng.choice([2, 3])
         window = self.windows[region]
         if count * width > window.size:
@@ -67,7 +69,7 @@ class Transfers(Pieces):
         levels = [{"count": counts[i], "row_stride": row_strides[i], "mem_stride": mem_strides[i]} for i in range(2)]
         self._set_loops("LOAD_DIM", levels)
         values = {"region": region, "offset": offset, "target": int(target), "row": row, "count": count}
-        record = Record(Engine.LOAD, values, "LOAD", writes={target.name: self._mask(target.name, rows)})
+        record = Record(Engine.LOAD, values, name, writes={target.name: self._mask(target.name, rows)})
         if count and counts[0]:
             record.reads["MEM"] = self._mask("MEM", self._bytes(window.base + offset + reach, count * width))
         self.add(record)

@@ -53,7 +53,8 @@ class Expander {
     void one(Tape &tape) {
         const int64_t kind = tape.next();
         switch (kind) {
-            case TW_OPERATION_LOAD: return load(tape);
+            case TW_OPERATION_LOAD: return load(tape, false);
+            case TW_OPERATION_LOAD_PACKED: return load(tape, true);
             case TW_OPERATION_LOAD_CODED: return load_coded(tape);
             case TW_OPERATION_FILL: return fill(tape);
             case TW_OPERATION_STORE: return store(tape);
@@ -113,19 +114,20 @@ class Expander {
         return machine_.weights_stay && target == TW_MEMORY_WGT && region == machine_.constant_region;
     }
 
-    void load(Tape &tape) {
+    void load(Tape &tape, bool packed) {
         const int64_t region = tape.next(), offset = tape.next(), target = tape.next(), row = tape.next();
         const int64_t count = tape.next();
         const Level y = level(tape), z = level(tape);
         Pad pad;
         pad.left = tape.next(), pad.right = tape.next(), pad.top = tape.next(), pad.bottom = tape.next();
         pad.fill = tape.next();
-        load_box(region, offset, int(target), row, count, y, z, pad);
+        load_box(region, offset, int(target), row, count, y, z, pad, packed);
     }
 
-    void load_box(int64_t region, int64_t offset, int target, int64_t row, int64_t count, Level y, Level z, Pad pad) {
+    void load_box(int64_t region, int64_t offset, int target, int64_t row, int64_t count, Level y, Level z, Pad pad,
+                  bool packed = false) {
         if (stays(region, target)) return;
-        const int64_t row_bytes = machine_.row_bytes[target];
+        const int64_t row_bytes = machine_.row_bytes[target] / (packed ? 2 : 1);
         if (!pad.any()) {
             join_levels(count, y, z, row_bytes);
             pad.fill = 0;
@@ -136,7 +138,7 @@ class Expander {
         count_bus(TW_ENGINE_LOAD, data * z.count * row_bytes, y.count * z.count);
         work[TW_ENGINE_LOAD] += (lines * (pad.left + count + pad.right) - data) * z.count;
         if (counts_only_) return;
-        tw_word word = instruction(TW_OP_LOAD);
+        tw_word word = instruction(packed ? TW_OP_LOAD_PACKED : TW_OP_LOAD);  // fields in the same places
         TW_PUT(word, load_region, region);
         TW_PUT(word, load_offset, offset);
         TW_PUT(word, load_target, target);

@@ -4,7 +4,7 @@
 
 #include "tilewright_isa.h"
 
-enum tw_operation { TW_OPERATION_LOAD = 0, TW_OPERATION_LOAD_CODED = 1, TW_OPERATION_FILL = 2, TW_OPERATION_STORE = 3, TW_OPERATION_GEMM = 4, TW_OPERATION_DEPTHWISE = 5, TW_OPERATION_VECTOR = 6, TW_OPERATION_VECTOR_WIDE = 7, TW_OPERATION_ROW = 8, TW_OPERATION_RUN = 9 };
+enum tw_operation { TW_OPERATION_LOAD = 0, TW_OPERATION_LOAD_CODED = 1, TW_OPERATION_FILL = 2, TW_OPERATION_STORE = 3, TW_OPERATION_GEMM = 4, TW_OPERATION_DEPTHWISE = 5, TW_OPERATION_VECTOR = 6, TW_OPERATION_VECTOR_WIDE = 7, TW_OPERATION_ROW = 8, TW_OPERATION_RUN = 9, TW_OPERATION_LOAD_PACKED = 10 };
 
 /* The machine as the assembler's C++ reads it. It has attributes of NpuConfig, latencies and sizes of tilewright.isa.timing, the timing of the memory, and the spaces of hazards. */
 typedef struct {

@@ -18,6 +18,7 @@ CONFIGS = {
     "no_units": preset("tiny").with_(name="no_units", depthwise=0, lut_tables=0),
     "codes": preset("tiny").with_(name="codes", weight_codes=8),
     "rows": preset("tiny").with_(name="rows", vector_passes=1, row_unit=1),
+    "packed": preset("tiny").with_(name="packed", packed_weights=1),
     "sixteen": preset("tiny").with_(name="sixteen", wide_results=1),
 }
 
@@ -76,5 +77,5 @@ def test_equals_the_software_decoder(name: str) -> None:
     simulate(dut, bench, clock_hz=None)
     assert min(seen.values()) > 300, seen
     lacks = {"DEPTHWISE": not config.depthwise, "ROW": not config.row_unit, "LOAD_CODED": not config.weight_codes}
-    lacks["VECTOR_WIDE"] = not config.wide_results
+    lacks |= {"VECTOR_WIDE": not config.wide_results, "LOAD_PACKED": not config.packed_weights}
     assert missing == {instruction for instruction, lacked in lacks.items() if lacked}

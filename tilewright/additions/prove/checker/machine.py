@@ -59,7 +59,7 @@ class Machine(Rows):
                 self.post = op
             case "VECTOR_ADD":
                 self.add = op
-            case "LOAD":
+            case "LOAD" | "LOAD_PACKED":
                 self._load(op)
             case "LOAD_CODED":
                 self._load_coded(op)

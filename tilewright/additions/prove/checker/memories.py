@@ -10,6 +10,7 @@ from tilewright.isa.codes import CodeError, CodeMode, Decoder
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op
 from tilewright.isa.instructions import Memory
+from tilewright.isa.packing import unpacked
 from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION
 from tilewright.prove.checker.cells import BYTES, CELL, ROOT, TABLE, VALUE, cases
 from tilewright.prove.checker.fields import FIELDS, PRIMES
@@ -134,11 +135,16 @@ class Memories:
         self.order.write(target.name, rows)
         if len(np.unique(rows)) != len(rows):
             raise NoRule("no rule for a box that writes a row twice")
-        nbytes = target.row_bytes(self.config)
-        cells = np.empty((len(rows), nbytes, CELL), np.uint32)
+        packed, row_bytes = op.name == "LOAD_PACKED", target.row_bytes(self.config)
+        nbytes = row_bytes // 2 if packed else row_bytes
+        cells = np.empty((len(rows), row_bytes, CELL), np.uint32)
         cells[:] = self.names.bytes[self.pad["fill"] & 255]
         offsets = (op["offset"] + places[1] - top * mem0 + (x - left) * nbytes)[data]
-        cells[data] = self._memory(op["region"], offsets, nbytes)
+        found = self._memory(op["region"], offsets, nbytes)
+        if packed:
+            weights = unpacked(self.values(found, "packed weights").view(np.uint8))
+            found = self.names.bytes[weights].reshape(-1, row_bytes, CELL)
+        cells[data] = found
         memory = {Memory.ACT: self.act, Memory.WGT: self.wgt, Memory.PRM: self.prm, Memory.LUT: self.lut}[target]
         memory[rows] = cells.reshape(len(rows), *memory.shape[1:])
 

@@ -16,6 +16,7 @@ from verification.programs.accesses import Access, Run
 def test_every_operation() -> None:
     emitter = Emitter(PRESETS["base"], 0)
     emitter.load(Place(ARENA_REGION, 64), Memory.ACT, 3, 5, y=(2, 7, 80), pad=(1, 0, 1, 0), fill=-9)
+    emitter.load(Place(CONSTANT_REGION, 128), Memory.WGT, 2, 6, packed=True)
     emitter.load_coded(Place(CONSTANT_REGION, 256), CodeMode.WEIGHTS, 4, 6, 11)
     emitter.fill(8, [(1, 100), (3, 20)], 2, 77)
     emitter.store(Place(ARENA_REGION, 512), 9, 4, z=(3, 8, 64))
@@ -28,9 +29,10 @@ def test_every_operation() -> None:
     emitter.row(RowFunction.EXP, 1, [(8, 1, 0, 1, 1)], prm=2, table=0, dst=9)
     run = Run(op("GEMM_SYNC"), [Access("act", 0, 1)], [], 5)
     tape = [*emitter.tape.tolist(), *run.numbers()]
-    assert list(listing.lines(tape, [(0, "first"), (4, "second")])) == [
+    assert list(listing.lines(tape, [(0, "first"), (5, "second")])) == [
         "# first",
         "load        act=3 5 rows from arena+0x40 2 x (+7, +80 B) pad 1 0 1 0 with -9",
+        "load_packed wgt=2 6 rows from constants+0x80",
         "load_coded  weights wgt=4 6 tiles from constants+0x100, 11 beats",
         "fill        act=8 2 rows 3 x (+20) with 77",
         "store       act=9 4 rows 3 x (+8, +64 B) to arena+0x200",

@@ -28,6 +28,7 @@ STAY: dict[str, list[Op]] = {
     "other memories": [load(0, 64), load(0, 64, target=Memory.ACT), load(0, 2, target=Memory.PRM)],
     "made of activations, again and again": [load(0, 8), load(8, 8, ARENA_REGION), load(8, 8, ARENA_REGION)],
     "in steps": [*dims((3, 10), (2, 100)), load(0, 5), *dims((1, 0), (1, 0)), load(5, 5), load(115, 5), load(125, 875)],
+    "packed": [op("LOAD_PACKED", region=CONSTANT_REGION, target=Memory.WGT, row=8, count=8), load(0, 8)],
     "codes": [
         op("LOAD_CODED", mode=CodeMode.TABLE), op("LOAD_CODED", region=CONSTANT_REGION, row=8, count=8), load(0, 8)
     ],
@@ -36,6 +37,10 @@ STAY: dict[str, list[Op]] = {
 GO: dict[str, tuple[list[Op], int]] = {
     "over the end": ([load(0, 1024), load(0, 1)], 1025),
     "over each other": ([load(0, 9), load(8, 9)], 18),
+    "over packed ones": (
+        [op("LOAD_PACKED", region=CONSTANT_REGION, target=Memory.WGT, row=8, count=9), load(0, 9)],
+        18,
+    ),
     "over by activations": ([load(0, 9), load(8, 9, ARENA_REGION)], 18),
     "in steps": ([*dims((3, 10), (2, 100)), load(0, 5), *dims((1, 0), (1, 0)), load(120, 2)], 32),
     "codes": ([op("LOAD_CODED", region=CONSTANT_REGION, row=8, count=8), load(15, 8)], 16),
