@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.quantize.rounding import best_scales, damp, nearest, round_by_moments, solve
+from tilewright.quantize.rounding import LIMIT_OF_4_BITS, best_scales, damp, nearest, round_by_moments, solve
 
 RANDOM = np.random.default_rng(5)
 
@@ -73,3 +73,21 @@ def test_large_moments_in_place() -> None:
     assert error(first) < error(nearest(weights, scale)) / 4
     before[0, 0, 0] -= 2.0  # a negative direction: more damping, from the beginning
     assert np.isfinite(round_by_moments(weights, before, scale, overwrite=True)).all()
+
+
+def test_weights_of_4_bits_are_rounded_by_moments_too() -> None:
+    """Integers stay within -7..7, and the results of the product are nearer than those of nearest rounding."""
+    random = np.random.default_rng(8)
+    weights = random.standard_normal((1, 16, 64)).astype(np.float32)
+    mixed = random.standard_normal((64, 64)).astype(np.float32)
+    moments = (mixed @ mixed.T)[None] / 64
+    power = np.diagonal(moments, axis1=1, axis2=2)
+    scale = best_scales(weights, power, limit=LIMIT_OF_4_BITS)
+    good = round_by_moments(weights, moments.copy(), scale, limit=LIMIT_OF_4_BITS)
+    near = nearest(weights, scale, LIMIT_OF_4_BITS)
+    assert np.abs(good).max() == np.abs(near).max() == 7
+    errors = []
+    for integers in (good, near):
+        change = weights[0] - integers[0] * scale[0][:, None]
+        errors.append(np.einsum("ok,kl,ol->", change, moments[0], change))
+    assert errors[0] < 0.6 * errors[1]
