@@ -304,3 +304,16 @@ def test_weights_of_all_steps_stay_one() -> None:
         assert [list(x.dims) for x in written.graph.initializer if x.data_type == TensorProto.INT8].count([8, 8]) == 1
         outputs = [runner(m)(samples[0])[name] for m in (model, written)]
         assert np.allclose(*outputs, atol=0.1)
+
+
+def test_weights_of_4_bits() -> None:
+    """Dense weights lie within -7..7, those of layers with groups in 8 bits; biases stay integers of 32."""
+    dense, grouped = weights(8, 4, 1, 1), weights(8, 1, 3, 3)
+    nodes = [node("Conv", "x w", "a"), node("Conv", "a v", "y", group=8)]
+    model = model_of(nodes, {"x": [1, 4, 6, 6]}, ["y"], {"w": dense, "v": grouped})
+    samples = [{"x": weights(1, 4, 6, 6)} for _ in range(2)]
+    model = prepare(model)
+    written = write(Recipe(model, ranges.find(model, samples, "minmax"), limit=7))  # type: ignore[arg-type]
+    stored = {x.name: numpy_helper.to_array(x) for x in written.graph.initializer}
+    most = {v.shape: int(np.abs(v.astype(int)).max()) for v in stored.values() if v.dtype == np.int8 and v.ndim == 4}
+    assert most == {dense.shape: 7, grouped.shape: 127}
