@@ -170,8 +170,8 @@ class Memories:
             self.wgt[rows] = self.names.bytes[tiles].reshape(-1, *self.wgt.shape[1:])
 
     def _parameters(self, prm: Array, sums: bool = False) -> tuple[Array, Array, Array]:
-        """Constant biases, int64, elements of those that the program made, and patterns of scales, [n, block_in] each, in
-        rows of PRM [n]. Biases that the program made are for sums only."""
+        """Constant biases, int64, elements of those that the program made, and patterns of scales, [n, block_in] each,
+        in rows of PRM [n]. Biases that the program made are for sums only."""
         self.order.read("PRM", prm)
         pairs = self.prm[prm]
         scales = self.values(pairs[:, :, 4:], "scales").view(np.uint32)[..., 0]
