@@ -26,8 +26,8 @@ Range = range | slice | int | None
 Ranges = tuple[range, range, range]
 
 
-def as_range(what: str, axis: str, wanted: Range, size: int, beyond: bool = False) -> range:
-    """Returns positions along an axis as a range with a step of 1.
+def as_range(what: str, axis: str, wanted: Range, size: int, beyond: bool = False, steps: bool = False) -> range:
+    """Returns positions along an axis as a range.
 
     Args:
         what: text for messages.
@@ -35,6 +35,7 @@ def as_range(what: str, axis: str, wanted: Range, size: int, beyond: bool = Fals
         wanted: range, slice or single position; None for the whole axis.
         size: positions of the axis.
         beyond: True if positions outside the axis are padding.
+        steps: True if the step may be more than 1.
 
     Raises:
         KernelError: the range is empty, has another step, or leaves the axis.
@@ -44,11 +45,12 @@ def as_range(what: str, axis: str, wanted: Range, size: int, beyond: bool = Fals
     if isinstance(wanted, slice):
         wanted = range(wanted.start or 0, size if wanted.stop is None else wanted.stop, wanted.step or 1)
     found = wanted if isinstance(wanted, range) else range(int(wanted), int(wanted) + 1)
-    if found.step != 1 or len(found) == 0:
-        raise KernelError(f"{what}: {axis} must be a range of one or more with step 1, not {wanted}")
-    if not beyond and (found.start < 0 or found.stop > size):
+    if found.step < 1 or (found.step > 1 and not steps) or len(found) == 0:
+        least = "1 or more" if steps else "1"
+        raise KernelError(f"{what}: {axis} must be a range of one or more with step {least}, not {wanted}")
+    if not beyond and (found.start < 0 or found[-1] >= size):
         raise KernelError(
-            f"{what}: {axis} {found.start}..{found.stop - 1} lie outside the {size} there are"
+            f"{what}: {axis} {found.start}..{found[-1]} lie outside the {size} there are"
             + (" (load pads with pad=VALUE)" if axis != "blocks" else "")
         )
     return found
@@ -316,14 +318,16 @@ class Tile:
     def at(self, rows: Range = None, columns: Range = None, blocks: Range = None) -> Tile:
         """Returns a part of the tile, which can be read and written like a tile.
 
+        Rows and columns may have a step: `tile.at(range(0, 8, 2))` is every second row.
+
         Raises:
             KernelError: a range is empty or leaves the tile.
         """
         wanted = zip(AXES, (blocks, rows, columns), self._ranges, strict=True)
         ranges = []
         for axis, part, own in wanted:
-            found = as_range(repr(self), axis, part, len(own))
-            ranges.append(range(own.start + found.start, own.start + found.stop))
+            found = as_range(repr(self), axis, part, len(own), steps=axis != "blocks")
+            ranges.append(own[found.start : found.stop : found.step])
         return Tile([self.room], self.line, (ranges[0], ranges[1], ranges[2]), self._whole or self)
 
     @property
@@ -331,12 +335,13 @@ class Tile:
         """The place in ACT, from the first vector on."""
         tile, (blocks, rows, columns) = self.room.tile, self._ranges
         at = tile.from_vector(rows.start, columns.start)
-        return at._replace(base=at.base + blocks.start * tile.plane)
+        base = at.base + blocks.start * tile.plane
+        return at._replace(base=base, line=at.line * rows.step, step=at.step * columns.step)
 
     @property
     def written(self) -> np.ndarray:
         """The vectors that hold values, bool [blocks, rows, columns]."""
-        blocks, rows, columns = (slice(r.start, r.stop) for r in self._ranges)
+        blocks, rows, columns = (slice(r.start, r.stop, r.step) for r in self._ranges)
         found: np.ndarray = self.room.written[blocks, rows, columns]
         return found
 

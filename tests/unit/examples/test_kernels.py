@@ -60,6 +60,7 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     ),
     "max_pooling": ((1, 24, 9, 8), {"rows": 2}),
     "separable_pooling": ((1, 24, 9, 8), {"rows": 4}),
+    "transposed_convolution": ((1, 20, 7, 6), {"w": values(20, 24, 4, 4), "bias": biases(24), "rows": 3}),
     "ds_cnn_block": ((1, 24, 11, 6), {"depthwise": values(24, 3, 3), "pointwise": values(20, 24), "rows": 4}),
     "softmax_head": ((20, 24), {"w": values(35, 24), "bias": biases(35), "rows": 8}),
     "attention": ((20, 24), {"rows": 8}),
@@ -137,7 +138,7 @@ def ds_cnn() -> onnx.ModelProto:
 
 
 UP, DOWN = values(256, 64), values(64, 256)
-W, C, D = values(256, 256), values(64, 64, 3, 3), values(64, 5, 5)
+W, C, D, T = values(256, 256), values(64, 64, 3, 3), values(64, 5, 5), values(64, 64, 4, 4)
 PLANES = (1, 64, 28, 28)
 #: Shape, constants, sizes to choose from on each machine, and the model of the compiler, by the file of the kernel.
 RACES: dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, list[int]], Callable[[], onnx.ModelProto]]] = {
@@ -159,6 +160,10 @@ RACES: dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, list[int]], Ca
     "separable_pooling": (
         (1, 64, 20, 20), {}, {"rows": [5, 10, 20]},
         lambda: one_layer("MaxPool", (1, 64, 20, 20), kernel_shape=[5, 5], pads=[2] * 4),
+    ),
+    "transposed_convolution": (
+        (1, 64, 14, 14), {"w": T}, {"rows": [1, 2, 4]},
+        lambda: one_layer("ConvTranspose", (1, 64, 14, 14), T, pads=[1] * 4, strides=[2, 2]),
     ),
     "fused_mlp": (
         (128, 64), {"up": UP, "down": DOWN, "table": np.arange(-128, 128)}, {"rows": [16, 43], "hidden": [4, 8]},

@@ -144,3 +144,51 @@ def test_weights_from_dram_are_those_of_the_last_store() -> None:
     for config in ("base", "tiny", "wide"):
         for found, value in zip(squares(x, config=config, device="cycle"), wanted, strict=True):
             np.testing.assert_array_equal(found, value)
+
+
+@tk.kernel
+def shuffled(k: Chip, x: Tensor) -> Tensor:
+    y = k.tensor((1, x.channels, 2 * x.rows, x.columns))
+    tile, out = k.load(x.at()), k.tile(x.blocks, 2 * x.rows, x.columns)
+    identity = k.table(range(-128, 128))
+    for odd in (0, 1):  # columns of one parity first, in every second row
+        half = x.columns // 2
+        source = tile.at(columns=range(odd, x.columns, 2)).at(rows=range(0, x.rows))
+        for start in (0, 1):
+            k.apply(source, identity, into=out.at(range(start, 2 * x.rows, 2), range(odd * half, (odd + 1) * half)))
+    k.store(out, y.at())
+    return y
+
+
+@shuffled.reference
+def shuffled_in_numpy(x: np.ndarray) -> np.ndarray:
+    return np.repeat(np.concatenate([x[..., ::2], x[..., 1::2]], 3), 2, 2)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("config", ["base", "tiny"])
+def test_parts_with_steps(config: str) -> None:
+    shuffled.check((1, 20, 5, 6), config=config)
+
+
+def test_steps_of_parts_that_cannot_be() -> None:
+    @tk.kernel
+    def wrong(k: Chip, x: Tensor, *, how: str) -> Tensor:
+        tile, y = k.load(x.at()), k.tensor(x.shape)
+        if how == "tensor":
+            k.load(x.at(range(0, 4, 2)))
+        elif how == "blocks":
+            tile.at(blocks=range(1, 0, -1))
+        elif how == "beyond":
+            tile.at(rows=range(0, 9, 3))
+        k.store(tile.at(columns=range(0, 6, 2)), y.at(columns=range(3)))
+        return y
+
+    for how, message in {
+        "tensor": "rows must be a range of one or more with step 1, not range.0, 4, 2.",
+        "blocks": "blocks must be a range of one or more with step 1",
+        "beyond": "rows 0..6 lie outside the 5 there are",
+        "store": "columns of the tile .* do not lie side by side",
+    }.items():
+        with pytest.raises(tk.KernelError, match=message):
+            wrong.build((1, 20, 5, 6), how=how)
