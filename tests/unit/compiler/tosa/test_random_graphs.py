@@ -1,8 +1,7 @@
 """Random TOSA programs give IREE's bytes.
 
 The digests of IREE's results are kept, so that IREE itself, a large package, need not be installed. Where it is, it
-runs: `make test-tosa` compares 2,000 programs. Seed 111 is left out: IREE 3.13 gets a TABLE behind a MATMUL of two
-activations wrong (522 of 576 bytes) that it gets right when the RESCALE between them is an output.
+runs: `make test-tosa` compares 2,000 programs.
 """
 
 from __future__ import annotations
