@@ -38,7 +38,7 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
 
 class Function(Struct, frozen=True):
-    """What an integer value is as a function of one or two 8-bit tensors, element by element.
+    """An integer value as a function of one or two 8-bit tensors, element by element.
 
     Attributes:
         roots: the tensors, as numbers of values of one shape.

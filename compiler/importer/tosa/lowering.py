@@ -30,7 +30,7 @@ _BELOW = (
 
 
 def advice(dialect: str) -> str:
-    """What to do about operations of another dialect, for an error."""
+    """Advice about operations of another dialect, for an error."""
     if dialect in _TOOLS:
         return _TOOLS[dialect]
     if dialect in _BELOW:

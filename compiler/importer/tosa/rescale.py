@@ -19,7 +19,7 @@ def every(dtype: Any) -> np.ndarray:
 
 
 def function_of(b: TosaBuilder, k: int) -> Function | None:
-    """What the k-th operand is of 8-bit tensors; an 8-bit tensor is itself."""
+    """The k-th operand as a function of 8-bit tensors; an 8-bit tensor is one of itself."""
     number = b.operand(k)
     if number in b.functions:
         return b.functions[number]

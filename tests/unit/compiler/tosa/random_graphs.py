@@ -231,7 +231,7 @@ class RandomProgram:
         return y
 
     def matmul(self, x: Value) -> Value:
-        """By weights: of a tensor by its own transpose IREE 3.13 makes other bytes if a TABLE or CLAMP follows."""
+        """Makes a product by weights: of a tensor by its own transpose IREE 3.13 errs if a TABLE or CLAMP follows."""
         _, h, w, c = x[1]
         rows = self.op("reshape", [x, self.sizes([1, h * w, c])], (1, h * w, c), "i8")
         other = self.const(self.r.integers(-127, 128, (1, c, 8)), "i8")
