@@ -75,7 +75,7 @@ test-torch: $(STAMP) ## install PyTorch and run the tests and the example that n
 
 test-tosa: $(STAMP) ## install IREE and compare 2,000 random TOSA programs with it, byte for byte: hours
 	$(PIP) -e '.[iree]'
-	TOSA_PROGRAMS=2000 $(BIN)/python -m pytest tests/unit/compiler/tosa
+	TOSA_PROGRAMS=2000 $(BIN)/python -m pytest tests/unit/compiler/importer/tosa
 
 test-ip: $(STAMP) ## install FuseSoC and PeakRDL and run the tests of `tilewright rtl` that need them
 	$(PIP) -c .ci/extras.txt -e '.[ip]'

@@ -71,7 +71,7 @@ def test_planes_of_one_row_are_not_fused() -> None:
 
 
 def test_rows_stay_for_a_reader_that_makes_nothing_in_a_band() -> None:
-    """Below rows that are repeated, every other band finds its rows made; the rows above are needed again later."""
+    """Every other band below rows that are repeated finds its rows made; the rows above are needed again later."""
     config = PRESETS["tiny"]
     made = Chain.of(config, 3, 6, (8, 5))
     made.table()

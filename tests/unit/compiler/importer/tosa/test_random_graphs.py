@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.unit.compiler.tosa.random_graphs import RandomProgram
+from tests.unit.compiler.importer.tosa.random_graphs import RandomProgram
 
 pytest.importorskip("xdsl")
 _DIGESTS: dict[str, str] = json.loads(Path(__file__).with_name("iree_results.json").read_text())
