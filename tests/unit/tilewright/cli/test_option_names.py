@@ -33,6 +33,7 @@ SHOWN_BY = {
     "common/listening.py": ("generate", "serve"),
     "compiler/importer/onnx/inputs.py": (*COMPILING, "quantize"),
     "compiler/importer/tosa/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
+    "compiler/importer/tosa/lowering.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "driver/board.py": ("run",),
     "fpga/build.py": ("fpga build",),
