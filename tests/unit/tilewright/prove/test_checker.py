@@ -251,6 +251,16 @@ def test_rows_that_the_cpu_computes_in_parts_are_proved() -> None:
     assert sorted(set(computed)) == [1, 24]  # rows that nothing reads are dropped behind the graph that is proved
 
 
+@pytest.mark.medium
+def test_attention_over_tokens_that_fill_no_block_is_proved() -> None:
+    """Lanes without a token are 0, so that a sum over them has the range of the others."""
+    model = zoo.build_quantized("bert", **zoo.ZOO["bert"].small | {"tokens": 20, "layers": 1}).SerializeToString()
+    graph = quantised_graph(ModelSource(model), PRESETS["base"], ProgramOptions().compiler)
+    verdict = prove(graph, tw.compile_program(model, "base"), seed=1)
+    assert verdict.proved, verdict
+    assert verdict.rules["quotient by an integer"] > 10
+
+
 #: Caches that the NPU keeps in blocks of lanes.
 WHOLE = {"layers": 1, "width": 96, "heads": 3, "kv_heads": 1, "hidden": 64, "window": 32, "context": 64, "whole": True}
 

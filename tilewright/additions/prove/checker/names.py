@@ -22,7 +22,7 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
-from tilewright.prove.checker.cells import BYTES, CELL, VALUE, Facts, cases
+from tilewright.prove.checker.cells import BYTES, CELL, TABLE, VALUE, Facts, cases
 from tilewright.prove.checker.fields import FIELDS, PRIMES, Array, as_integers, matrix_product, residues
 from tilewright.prove.checker.functions import Functions
 
@@ -61,8 +61,10 @@ class Names(Functions):
                 source = ((~fixed * np.arange(len(w), dtype=np.float32)) @ used)[at].astype(int)
                 self._keep_alone(total[at], cells[(*at[:-1], source)], w[source, at[-1]])
         if ranges and w.any():
-            bound, multiple = 128 * int(abs(w).sum(axis=0).max()), int(np.gcd.reduce(w.ravel()))
-            self._keep_range(total, np.broadcast_to([-bound, bound, multiple], (*total.shape[:-1], 3)))
+            w = w.astype(np.int64)
+            given = np.where(fixed, BYTES[np.where(fixed, cells[..., TABLE] - 1, 0)], 0) @ w
+            bound, multiple = ~fixed @ (128 * abs(w)), np.full(given.shape, np.gcd.reduce(w.ravel()))
+            self._keep_range(total, np.stack([given - bound, given + bound, multiple], axis=-1))
         return total
 
     def window(self, cells: Array, w: Array) -> Array:
