@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MAX_EFFORT = 3
 KEEP = ("outputs", "all")
+PRINT_FORMS = ("text", "mlir")
 #: Stages that `print_after` accepts besides the passes of the front end and the rewrites for the NPU.
 STAGES = ("place", "tails", "layouts", "tasks", "partition", "schedule", "segments", "allocate", "tiles", "emit")
 
@@ -40,6 +41,7 @@ class CompileOptions:
             number. 1 with a host.
         kernels: kernels that take the place of layers of the NPU, as `tilewright.kernel.Kernel` does.
         print_after: names of passes, rewrites and stages to print after; "all" for every one.
+        print_form: "text", or "mlir" for graphs and tile programs as modules of MLIR, and comments of what is neither.
 
     Raises:
         UsageError: a value that is not accepted. CompileError: an unknown host.
@@ -56,10 +58,13 @@ class CompileOptions:
     threads: int = 1
     kernels: tuple[LayerKernel, ...] = ()
     print_after: tuple[str, ...] = ()
+    print_form: str = "text"
 
     def __post_init__(self) -> None:
         if self.keep not in KEEP:
             raise UsageError(f'keep must be "outputs" or "all", not {self.keep!r}')
+        if self.print_form not in PRINT_FORMS:
+            raise UsageError(f'print_form must be "text" or "mlir", not {self.print_form!r}')
         if not 0 <= self.effort <= MAX_EFFORT:
             raise UsageError(f"effort must be 0..{MAX_EFFORT}, not {self.effort!r}")
         if not 1 <= self.threads <= MAX_THREADS:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tilewright.compiler import cpu
 from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.mlir.printing import after_stage
 from tilewright.compiler.npu.emit.context import ConstantPool
 from tilewright.compiler.npu.schedule.problem import Measure, Scheduler
 from tilewright.compiler.options import CompileOptions
@@ -53,11 +54,11 @@ def compile_graph(
 
     def show(stage: str, text: Callable[[], str]) -> None:
         if chosen.prints(stage):
-            out(text())
+            out(after_stage(stage, text(), chosen.print_form))
 
     ranges = input_ranges(graph)  # before anything moves
     report("front end", 0.0)
-    run_passes(graph, FRONTEND, chosen.print_after, out)
+    run_passes(graph, FRONTEND, chosen.print_after, out, chosen.print_form)
 
     report("partition", 0.1)
     parts = partition(graph, config, chosen, out)

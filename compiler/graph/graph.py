@@ -156,6 +156,15 @@ class Graph:
         """True if the name was made by `unique`, and is not of a tensor of the model."""
         return name in self._invented
 
+    @property
+    def serial(self) -> int:
+        """The number of names that `unique` made or passed over."""
+        return self._serial
+
+    def resume(self, serial: int, invented: set[str]) -> None:
+        """Continues the names of `unique` where another graph, of which this is a copy, stopped."""
+        self._serial, self._invented = serial, set(invented)
+
     def add(self, tensor: Tensor) -> Tensor:
         self.tensors[tensor.name] = tensor
         return tensor

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.mlir.printing import after_pass
 from tilewright.compiler.passes.annotate import annotate
 from tilewright.compiler.passes.fold.clean_up import clean_up
 from tilewright.compiler.passes.fold.drop_rows import drop_rows
@@ -85,11 +86,13 @@ def run_passes(
     passes: Sequence[Pass] = FRONTEND,
     print_after: Collection[str] = (),
     out: Callable[[str], object] = print,
+    form: str = "text",
 ) -> None:
     """Runs `passes` on `graph` in place, verifying the graph after each.
 
     Args:
-        print_after: names of passes after which `str(graph)` goes to `out`; "all" means every pass.
+        print_after: names of passes after which the graph goes to `out`; "all" means every pass.
+        form: form of the graph, as `CompileOptions.print_form`.
 
     Raises:
         CompileError: an error of a pass.
@@ -98,7 +101,7 @@ def run_passes(
         step.run(graph)
         graph.verify(step.name)
         if step.name in print_after or "all" in print_after:
-            out(f"--- after {step.name} ---\n{graph}")
+            out(after_pass(step.name, graph, form))
 
 
 __all__ = ["FRONTEND", "Pass", "run_passes"]

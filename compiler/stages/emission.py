@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.mlir.tiles import TileWriter
 from tilewright.compiler.npu.blocks.tasks import is_conversion
 from tilewright.compiler.npu.bound import LowerBound, lower_bounds
 from tilewright.compiler.npu.coding.coder import WeightCoder
@@ -86,6 +87,8 @@ def emit(
     emitter = Emitter(config, memory.arena.size, memory=options.memory)
     if options.prints("tiles"):
         emitter.listing = []
+        if options.print_form == "mlir":
+            emitter.lines = TileWriter().lines
     if options.keep_weights:
         emitter.later = bytearray()
     context = Context(config, emitter, memory.constants, memory.device_offsets, plans=schedules.plans)

@@ -82,7 +82,7 @@ def partition(
         out: where `options.print_after` prints the graph after rewrites to.
     """
     if not options.cpu_only:
-        run_rewrites(graph, config, options.print_after, out, options.keep_all)
+        run_rewrites(graph, config, options.print_after, out, options.keep_all, options.print_form)
     tensors = frozenset(graph.tensors)
     excluded: dict[str, str] = {}
     while True:

@@ -21,8 +21,8 @@ class ProgramOptions(CompileOptions):
     """Choices about a compilation from a model to a program, beside the model, the configuration and shapes.
 
     Attributes:
-        keep, effort, cpu_only, keep_weights, threads, kernels, print_after: as for `CompileOptions`. Threads and
-            `print_after` are for programs of this machine.
+        keep, effort, cpu_only, keep_weights, threads, kernels, print_after, print_form: as for `CompileOptions`.
+            Threads and `print_after` are for programs of this machine.
         host: machine the CPU kernels are for ("aarch64-linux", ...; see `tilewright.compiler.cpu.target.HOSTS`), None
             for this one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
         clock_mhz: of the NPU: with a host, light ops run where they are done sooner. None for 100.

@@ -20,7 +20,7 @@ class ModelSource:
     """A model to compile, with what fixes its shapes.
 
     Attributes:
-        model: ONNX, TFLite or MLIR (TOSA) file, its bytes, MLIR text, or an ONNX ModelProto (left unchanged).
+        model: ONNX, TFLite or MLIR file, its bytes, MLIR text, or an ONNX ModelProto (left unchanged).
         shapes: shape per input, needed where the model leaves dimensions open.
         constants: values of inputs to fix now, by name.
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
@@ -45,7 +45,7 @@ class ModelSource:
         """
         shapes = dict(self.shapes) if self.shapes else None
         if is_mlir(self.model):
-            return self._tosa(shapes)
+            return self._mlir(shapes)
         if is_tflite(self.model):
             if self.constants:
                 raise UsageError("values of inputs can be fixed in ONNX models only")
@@ -65,15 +65,15 @@ class ModelSource:
             graph.name = Path(self.model).stem
         return graph
 
-    def _tosa(self, shapes: dict[str, Sequence[int]] | None) -> Graph:
+    def _mlir(self, shapes: dict[str, Sequence[int]] | None) -> Graph:
         """The graph of MLIR text."""
         if self.constants or self.states:
             raise UsageError("constants and states are named for ONNX models only")
         if not isinstance(self.model, str | Path):
             raise UsageError("MLIR bytecode: iree-opt or mlir-opt without --emit-bytecode writes it as text")
-        from tilewright.compiler.importer.tosa import import_tosa
+        from tilewright.compiler.importer.mlir import import_mlir
 
-        return import_tosa(self.model, shapes)
+        return import_mlir(self.model, shapes)
 
     def _pairs(self, graph: Graph) -> Mapping[str, str]:
         """The output that sets each state, by the name of the input. Raises `UsageError` where none is found."""

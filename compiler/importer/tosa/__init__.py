@@ -7,13 +7,10 @@ emitted beside it, and `Graph.prune` drops what is not needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tilewright.common import store
-from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.tensor import EIGHT_BIT
@@ -41,39 +38,17 @@ _ZERO_POINTS = {
 _MOVES = ("reshape", "transpose", "slice", "pad", "tile", "reverse", "max_pool2d", "identity", "concat", "clamp")
 
 
-def import_tosa(source: str | Path, shapes: dict[str, Sequence[int]] | None = None) -> Graph:
+def import_tosa(text: str, name: str) -> Graph:
     """Reads a TOSA program.
 
     Args:
-        source: file name, or the text itself (text has line breaks).
-        shapes: not accepted: TOSA's shapes are fixed.
+        text: MLIR text.
+        name: name of its file, for the graph's.
 
     Raises:
         CompileError: damaged text, with the place. UnsupportedError: valid MLIR that is not supported.
     """
-    text, name = _text(source)
-    try:
-        if shapes:
-            raise UnsupportedError("shapes are fixed in TOSA; export the model with other shapes")
-        return _build(read(text, tuple(HANDLERS)), name)
-    except CompileError as error:
-        raise type(error)(f"{name}: {one_line(error)}") from error
-
-
-def _text(source: str | Path) -> tuple[str, str]:
-    if isinstance(source, str) and "\n" in source:
-        return source, "model"
-    try:
-        data = store.read(source)
-    except OSError as error:
-        raise CompileError(f"{source}: cannot be read: {error.strerror or error}") from error
-    name = Path(source).name
-    if data[:4] == b"ML\xefR":
-        raise UnsupportedError(f"{name}: MLIR bytecode; iree-opt or mlir-opt without --emit-bytecode writes it as text")
-    try:
-        return data.decode(), name
-    except UnicodeDecodeError as error:
-        raise CompileError(f"{name}: damaged MLIR text: byte {error.start} is no UTF-8") from error
+    return _build(read(text, tuple(HANDLERS)), name)
 
 
 def _build(module: TosaModule, name: str) -> Graph:

@@ -41,7 +41,7 @@ def read(text: str, known: Sequence[str]) -> TosaModule:
     if version is not None and version[1] != "1":
         line = text[: version.start()].count("\n") + 1
         raise UnsupportedError(f"line {line}: TOSA {version[1]}.{version[2]}; 1.x is accepted")
-    module, lines = _parse(text, known)
+    module, lines = parse(text, known)
     functions = [op for op in module.walk() if op.name == "func.func"]
     if len(functions) != 1:
         names = ", ".join(f.sym_name.data for f in functions) or "none"
@@ -49,7 +49,7 @@ def read(text: str, known: Sequence[str]) -> TosaModule:
     return _Reader(lines).function(functions[0])
 
 
-def _parse(text: str, known: Sequence[str]) -> tuple[Any, dict[int, int]]:
+def parse(text: str, known: Sequence[str]) -> tuple[Any, dict[int, int]]:
     """The parsed module, and the line of each operation by its identity."""
     xdsl = _machinery()
     parser = xdsl.parser(xdsl.context(tuple(known)), text)

@@ -36,6 +36,7 @@ class Emitter:
         later: instructions of the steps without their loads of weights, for runs that find them in WGT; None where none
             are made.
         listing: a list to which complete steps append their tile programs as lines of text; None for no listing.
+        lines: function that makes the lines of a step, `tilewright.compiler.npu.emit.listing.lines`.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Emitter:
         self.later: bytearray | None = None
         self.read_bytes = self.write_bytes = self.position = 0
         self.listing: list[str] | None = None
+        self.lines = listing.lines
         self._marks: list[tuple[int, str]] = []
         self._parts: list[np.ndarray] = []  # the tape up to `_tape`
         self._tape: list[int] = []
@@ -121,7 +123,7 @@ class Emitter:
             machine.weights_stay = 1
             self.later += assembler.assemble(machine, tape)[0]
         if self.listing is not None:
-            self.listing += listing.lines(tape.tolist(), self._marks)
+            self.listing += self.lines(tape.tolist(), self._marks)
         self._marks.clear()
         self._tape.clear()
         self._parts.clear()

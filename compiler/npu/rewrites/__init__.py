@@ -69,22 +69,24 @@ def run_rewrites(
     print_after: Collection[str] = (),
     out: Callable[[str], object] = print,
     keep_all: bool = False,
+    form: str = "text",
 ) -> None:
     """Runs all rewrites on `graph` in place, pruning and verifying it after each.
 
     Args:
         graph: the graph, which is changed.
         config: the machine.
-        print_after: names of rewrites after which `str(graph)` goes to `out`; "all" means every one.
+        print_after: names of rewrites after which the graph goes to `out`; "all" means every one.
         out: receives the printed graphs.
         keep_all: True to leave out what gives tensors of the model another shape.
+        form: form of the graph, as `CompileOptions.print_form`.
 
     Raises:
         CompileError: a rewrite broke the graph; always a compiler bug.
     """
     left_out = (drop_channels, block_states, rows_by_windows) if keep_all else ()
     chosen = [rewrite for rewrite in REWRITES if rewrite.run not in left_out]
-    run_passes(graph, [rewrite.bound(config) for rewrite in chosen], print_after, out)
+    run_passes(graph, [rewrite.bound(config) for rewrite in chosen], print_after, out, form)
 
 
 __all__ = ["REWRITES", "Rewrite", "run_rewrites"]

@@ -57,6 +57,13 @@ class PrintAfter(click.Option):
     "--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="That share every CPU kernel's work."
 )
 @click.option("--print-after", cls=PrintAfter, multiple=True, metavar="PASS")
+@click.option(
+    "--print-form",
+    type=click.Choice(["text", "mlir"]),
+    default="text",
+    show_default=True,
+    help="Form of what --print-after prints.",
+)
 @arguments.effort_option
 @arguments.kernels_option
 @click.option(
@@ -97,10 +104,11 @@ def command(request: programs.Request, output: Path, prove: bool, json_path: str
     program.save(output)
     found = programs.totals(program)
     if terminal.emit_json(json_path, found | {"output": str(output), "notes": program.notes}):
+        mark = "// " if request.options.print_form == "mlir" else ""  # what is printed is MLIR to its end
         for note in [] if request.options.cpu_only else program.notes:  # each would say that the NPU is left out
-            click.echo(f"note: {note}")
+            click.echo(f"{mark}note: {note}")
         click.echo(
-            f"{output}: {terminal.human(program.macs, 'MAC')}, {programs.on_the_npu(found)} "
+            f"{mark}{output}: {terminal.human(program.macs, 'MAC')}, {programs.on_the_npu(found)} "
             f"({program.config.name}), {len(found['cpu_ops'])} ops on the CPU, {found['instructions']} instructions, "
             f"{terminal.human(found['constant_bytes'], 'B')} constants; {program.compile_seconds:.2f} s"
             + ("; proved for all inputs" if prove else "")

@@ -11,28 +11,63 @@ from rich.markup import escape
 from rich.table import Table
 
 from tilewright.cli import arguments, programs, terminal
+from tilewright.errors import UsageError
 from tilewright.isa.program import CpuStep, Program, TensorInfo
 from tilewright.measure import off_npu
+from tilewright.store.files import write_text
 
 
 @click.command(
-    "info", epilog="\b\nExamples:\n  tilewright info model.twp\n  tilewright info model.onnx --config large --json -\n"
+    "info",
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright info model.twp\n"
+        "  tilewright info model.onnx --config large --json -\n"
+        "  tilewright info model.onnx --mlir model.mlir\n"
+    ),
 )
 @arguments.model_argument
 @arguments.config_option
 @arguments.shape_option
 @arguments.effort_option
 @arguments.json_option
+@click.option(
+    "--mlir",
+    "mlir_path",
+    metavar="FILE|-",
+    help="Write the model's graph as MLIR, which compile takes; - for standard output, and nothing else.",
+)
 @arguments.gather(programs.Request, "request")
-def command(request: programs.Request, json_path: str | None) -> None:
+def command(request: programs.Request, json_path: str | None, mlir_path: str | None) -> None:
     """Show what becomes of MODEL (an ONNX or TFLite model or a compiled program), layer by layer.
 
     Per layer: where it runs, its multiply-accumulates, bytes read and written, and how it is cut into tiles.
     """
     terminal.prepare_json(json_path)
+    if json_path == mlir_path == "-":
+        raise UsageError("standard output takes one of --json and --mlir: name a file for the other")
+    if mlir_path is not None:
+        write_graph(request, mlir_path)
+    if mlir_path == "-" and json_path is None:
+        return
     program, _ = request.open(json_path)
-    if terminal.emit_json(json_path, describe(program)):
+    if terminal.emit_json(json_path, describe(program)) and mlir_path != "-":
         show(program)
+
+
+def write_graph(request: programs.Request, path: str) -> None:
+    """Writes the graph of the model of a request to a file, or to standard output for "-"."""
+    if request.is_program:
+        raise UsageError(f"{request.model} is compiled already: --mlir writes the graph of a model")
+    from tilewright.compiler.mlir.graph_text import graph_text  # needs the compiler's graph, which takes long to import
+
+    if path != "-":
+        terminal.prepare_output(path)
+    text = graph_text(request.source().graph())
+    if path == "-":
+        click.echo(text, nl=False)
+    else:
+        write_text(path, text)
 
 
 def describe(program: Program) -> dict[str, Any]:
