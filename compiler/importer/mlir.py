@@ -9,8 +9,8 @@ from tilewright.common import store
 from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.importer.mlir_graph import is_graph, read_graph
 from tilewright.compiler.importer.tosa import import_tosa
-from tilewright.compiler.mlir.graph_reading import is_graph, read_graph
 
 
 def import_mlir(source: str | Path, shapes: dict[str, Sequence[int]] | None = None) -> Graph:

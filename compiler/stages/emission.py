@@ -10,12 +10,12 @@ from msgspec import Struct, field
 from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph
-from tilewright.compiler.mlir.tiles import TileWriter
 from tilewright.compiler.npu.blocks.tasks import is_conversion
 from tilewright.compiler.npu.bound import LowerBound, lower_bounds
 from tilewright.compiler.npu.coding.coder import WeightCoder
 from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.mlir_listing import TileWriter
 from tilewright.compiler.npu.emit.staying import require_staying
 from tilewright.compiler.npu.schedule.emission import emit_step
 from tilewright.compiler.options import CompileOptions

@@ -32,7 +32,7 @@ SHOWN_BY = {
     "tilewright/additions/generate/state_file.py": ("generate",),
     "common/listening.py": ("generate", "serve"),
     "compiler/importer/onnx/inputs.py": (*COMPILING, "quantize"),
-    "compiler/importer/tosa/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
+    "compiler/importer/mlir.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "compiler/importer/tosa/lowering.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "driver/board.py": ("run",),

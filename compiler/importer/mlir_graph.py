@@ -14,6 +14,7 @@ from tilewright.compiler.importer.tosa.reading import parse
 from tilewright.compiler.limits import check_nodes, check_shape
 from tilewright.compiler.mlir.attributes import array_of, type_of, value_of
 from tilewright.compiler.mlir.graph_text import FORMAT, natural_order
+from tilewright.compiler.onnx.onnx_ops import infer, schema_of
 
 _MARK = re.compile(r"tilewright\.format\s*=\s*(\d+)")
 _ONNX = "tilewright.onnx."
@@ -41,7 +42,7 @@ def read_graph(text: str) -> Graph:
     functions = [op for op in module.walk() if op.name == "func.func" and op.sym_name.data == "main"]
     if len(functions) != 1 or len(functions[0].body.blocks) != 1:
         raise CompileError("a module with one func.func @main of one block is accepted")
-    reader = _Reader(lines, {k: value_of(v) for k, v in module.attributes.items()})
+    reader = _Reader(lines, {k: value_of(v) for k, v in functions[0].parent_op().attributes.items()})
     try:
         reader.function(functions[0])
         return reader.finished()
@@ -64,10 +65,11 @@ class _Reader:
         self.line = 0
         self.names: dict[Any, str] = {}
         self.invented: set[str] = set()
-        self.graph = Graph(str(attributes["tilewright.name"]), int(attributes["tilewright.opset"]))
+        self.graph = Graph()
 
     def function(self, function: Any) -> None:
         """Reads arguments, constants, nodes and results."""
+        self.graph = Graph(str(self.attributes["tilewright.name"]), int(self.attributes["tilewright.opset"]))
         block = function.body.blocks[0]
         given = function.properties.get("arg_attrs")
         described = [_without_prefix(value_of(d)) for d in given.data] if given is not None else []
@@ -124,10 +126,27 @@ class _Reader:
             node = Node.of(_QUANTIZED[name](**entries), inputs, outputs, label, origin)
         elif name.startswith(_ONNX):
             node = Node(name.removeprefix(_ONNX), inputs, outputs, entries, label, origin)
+            self._check(node)
         else:
             known = (*_QUANTIZED, "tilewright.constant", "tilewright.none")
             raise UnsupportedError(f"line {self.line}: {name} is not of this dialect{suggest(name, known)}")
         self.graph.nodes.append(node)
+
+    def _check(self, node: Node) -> None:
+        """Raises CompileError if results of an ONNX op have other types than ONNX's inference finds."""
+        schema = schema_of(node.op)
+        if schema is None:
+            return
+        attrs = {k: v for k, v in node.attrs.items() if k in schema.attributes}  # without marks of the compiler
+        plain = Node(node.op, node.inputs, node.outputs, attrs, node.name)
+        for name, (shape, dtype) in zip(node.outputs, infer(plain, self.graph.operands(node))):
+            if not name:
+                continue
+            tensor = self.graph.tensor(name)
+            if shape not in (None, tensor.shape) or dtype not in (None, tensor.dtype):
+                found = f"{tensor.dtype}{list(tensor.shape)}"
+                wanted = f"{dtype or tensor.dtype}{list(tensor.shape if shape is None else shape)}"
+                raise CompileError(f"line {self.line}: {node.op}: its result {name!r} is {found}, not {wanted}")
 
     def _tensor(self, value: Any, entries: dict[str, Any]) -> str:
         """Adds the tensor of a value; returns its name."""
