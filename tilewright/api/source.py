@@ -70,7 +70,7 @@ class ModelSource:
         if self.constants or self.states:
             raise UsageError("constants and states are named for ONNX models only")
         if not isinstance(self.model, str | Path):
-            raise UsageError("MLIR bytecode: iree-opt or mlir-opt without --emit-bytecode writes it as text")
+            raise UsageError("MLIR bytecode: iree-opt or mlir-opt writes it as text")
         from tilewright.compiler.importer.mlir import import_mlir
 
         return import_mlir(self.model, shapes)

@@ -32,8 +32,6 @@ SHOWN_BY = {
     "tilewright/additions/generate/state_file.py": ("generate",),
     "common/listening.py": ("generate", "serve"),
     "compiler/importer/onnx/inputs.py": (*COMPILING, "quantize"),
-    "compiler/importer/mlir.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
-    "compiler/importer/tosa/lowering.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "driver/board.py": ("run",),
     "fpga/build.py": ("fpga build",),
@@ -79,6 +77,7 @@ SHOWN_BY = {
 
 #: What is no message of a command: tools with a parser of their own, options of other programs, generated text.
 ELSEWHERE = (
+    "compiler/importer/mlir.py", "compiler/importer/tosa/",  # MLIR's tools
     "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area/", "fpga/bare/", "fpga/flows/xilinx7/",
     "fpga/zynq/export", "tilewright/additions/remote/generate", "tilewright/measure/compile_speed.py",
     "tilewright/registry.py", "tilewright/cli/__init__.py",
