@@ -11,6 +11,7 @@ _TOOLS = {
     "tfl": "tf-opt --tfl-to-tosa-pipeline makes TOSA of it; or give the .tflite file itself",
     "tf": "tf-opt --tf-to-tosa-pipeline makes TOSA of it",
     "onnx": "onnx-mlir-opt --convert-onnx-to-tosa makes TOSA of it; or give the .onnx file itself",
+    "tilewright": "Tilewright wrote it; compare with IREE or onnxruntime the model that it was written from",
     "quant": "tf-opt --tosa-convert-tfl-uint8 --tosa-strip-quant-types makes TOSA 1.0 of it",
 }
 _BELOW = (

@@ -51,6 +51,12 @@ def test_all_that_compile_prints_is_mlir(chain: Path, tmp_path: Path) -> None:
     assert "tilewright.qconv" in printed and "tilewright.gemm" in printed
 
 
+def test_a_graph_has_no_reference_of_its_own(chain: Path, tmp_path: Path) -> None:
+    invoke("info", chain, "--mlir", tmp_path / "chain.mlir")
+    refused = invoke("run", tmp_path / "chain.mlir", "--check", code=2)
+    assert "compare with IREE or onnxruntime the model that it was written from" in refused.stderr
+
+
 def test_mlir_is_of_models(chain: Path, tmp_path: Path) -> None:
     invoke("compile", chain, "--config", "tiny", "-o", tmp_path / "c.twp")
     refused = invoke("info", tmp_path / "c.twp", "--mlir", "-", code=2)
