@@ -39,11 +39,11 @@ def read_graph(text: str) -> Graph:
         line = text[: found.start()].count("\n") + 1
         raise UnsupportedError(f"line {line}: tilewright.format {found[1]}; {FORMAT} is accepted")
     module, lines = parse(text, ())
-    functions = [op for op in module.walk() if op.name == "func.func" and op.sym_name.data == "main"]
-    if len(functions) != 1 or len(functions[0].body.blocks) != 1:
-        raise CompileError("a module with one func.func @main of one block is accepted")
-    reader = _Reader(lines, {k: value_of(v) for k, v in functions[0].parent_op().attributes.items()})
+    reader = _Reader(lines)
     try:
+        functions = [op for op in module.walk() if op.name == "func.func" and op.sym_name.data == "main"]
+        if len(functions) != 1 or len(functions[0].body.blocks) != 1:
+            raise CompileError("a module with one func.func @main of one block is accepted")
         reader.function(functions[0])
         return reader.finished()
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
@@ -59,9 +59,9 @@ class _Reader:
         names: name of the tensor by value of the text, "" for `none`.
     """
 
-    def __init__(self, lines: dict[int, int], attributes: dict[str, Any]) -> None:
+    def __init__(self, lines: dict[int, int]) -> None:
         self.lines = lines
-        self.attributes = attributes
+        self.attributes: dict[str, Any] = {}
         self.line = 0
         self.names: dict[Any, str] = {}
         self.invented: set[str] = set()
@@ -69,6 +69,7 @@ class _Reader:
 
     def function(self, function: Any) -> None:
         """Reads arguments, constants, nodes and results."""
+        self.attributes = {k: value_of(v) for k, v in function.parent_op().attributes.items()}
         self.graph = Graph(str(self.attributes["tilewright.name"]), int(self.attributes["tilewright.opset"]))
         block = function.body.blocks[0]
         given = function.properties.get("arg_attrs")

@@ -24,6 +24,8 @@ from tilewright.compiler.importer.tosa.records import DTYPES, Block, TosaModule,
 _OTHERS = ("builtin.module", "func.func", "func.return")
 _FOREIGN = re.compile("not registered|custom format")
 _VERSION = re.compile(r"specification_version\s*=\s*\"?(\d+)\.(\w+)")
+#: Comments and strings. xDSL's own pattern takes exponential time where a string has no end.
+_STRING = re.compile(r'//[^\n]*|(?P<start>")[^"\\\n\v\f]*(?:\\(?:["nt\\]|[0-9A-Fa-f]{2})[^"\\\n\v\f]*)*(?P<end>")?')
 _NAME = re.compile(r'(?:^|[=\s"])([a-z_]\w*)\.([a-z_0-9.]+)')
 
 
@@ -50,8 +52,16 @@ def read(text: str, known: Sequence[str]) -> TosaModule:
 
 
 def parse(text: str, known: Sequence[str]) -> tuple[Any, dict[int, int]]:
-    """The parsed module, and the line of each operation by its identity."""
+    """The parsed module, and the line of each operation by its identity.
+
+    Raises:
+        CompileError: damaged text, with the place. UnsupportedError: operations of other dialects in custom assembly.
+    """
     xdsl = _machinery()
+    for string in _STRING.finditer(text):
+        if string["start"] and not string["end"]:
+            line, column = text.count("\n", 0, string.start()) + 1, string.start() - text.rfind("\n", 0, string.start())
+            raise CompileError(f"line {line}, column {column}: damaged MLIR text: a string without its end")
     parser = xdsl.parser(xdsl.context(tuple(known)), text)
     try:
         return parser.parse_module(), parser.lines

@@ -139,6 +139,7 @@ def test_random_programs(seed: int) -> None:
         ('[{name = "y"}]', '[{name = "y", scale = 1 : i64, zero_point = 0}]', "line 4: .*attributes as the compiler"),
         ("tilewright.opset = 21, ", "", "'tilewright.opset'"),
         ('"main"', '"other"', "one func.func @main"),
+        ('"x"', '"' + "x" * 99 + "\\z", "line 2, column [0-9]+: damaged MLIR text: a string without its end"),
         ("%1 = ", "%1 = = ", "line 4, column 10: damaged MLIR text"),
     ],
 )
