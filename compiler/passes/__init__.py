@@ -75,8 +75,8 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("raise_tables", raise_tables, "tables up through data movement, to the op that applies them in its pass"),
     Pass("fuse_activation", fuse_activation, "clamping tables into the output range of the op before"),
     Pass("narrow_states", narrow_states, "states are the integers that are computed with"),
-    Pass("drop_rows", drop_rows, "rows of products that nothing reads are not computed"),
     Pass("clean_up", clean_up, "folds remaining constants, eliminates and simplifies again"),
+    Pass("drop_rows", drop_rows, "rows of products that nothing reads are not computed"),
 )
 """The passes of the front end, in order."""
 

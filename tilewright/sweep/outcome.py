@@ -100,7 +100,8 @@ class Outcome(Shown):
 def left_to_cpu(points: list[dict[str, Any]]) -> str:
     """Returns a sentence about points that leave unlike parts of the networks' products to the CPU, so that cycles are
     hard to compare; "" where they do not."""
-    shares = [1 - p["metrics"]["npu_mac_fraction"] for p in points if p["state"] == "done"]
+    found = [p["metrics"] for p in points if p["state"] == "done"]
+    shares = [1 - metrics["npu_mac_fraction"] for metrics in found if "npu_mac_fraction" in metrics]
     if not shares or max(shares) - min(shares) < _ALIKE:
         return ""
     return (

