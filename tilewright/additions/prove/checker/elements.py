@@ -125,9 +125,13 @@ def _mean(node: Node, cells: Array) -> Array:
     info, zero = np.iinfo(x.dtype), n * x.stored_zero_point
     sums, bounds = node.names.window(cells, np.ones(n)), None
     factor = numerics.mean_scale(x.scale, y.scale, n) if a.get("factor") is None else np.float32(a["factor"])
-    if a["half_away"]:
+    found: Any = None
+    if a["half_away"]:  # of the stored bytes, whatever their zero points
         exact = numerics.half_away_scale(n, info.min * n, info.max * n) if x.dtype == np.int8 else None
-        found, zero = None if exact is None else (exact, Rounding.HALF_AWAY), 0
+        if exact is not None:
+            clamped = (0, *node.limits(), int(Rounding.HALF_AWAY))
+            result = node.names.requantize(sums, np.zeros((), np.int64), numerics.scale_bits(exact), clamped)
+            return np.moveaxis(result, -2, 1).reshape(*y.shape, CELL)
     elif a.get("offset") is not None:
         low, high = (v + y.shift for v in node.limits())
         found = numerics.litert_mean_on_machine(n, factor, int(x.zero_point), int(y.zero_point), low, high)
