@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -271,14 +272,17 @@ def test_rows_that_the_runtime_moves_are_proved_and_faults_in_them_are_not(monke
     """Caches are; rows of tables have no rule, which is said."""
     model = zoo.build_quantized("micro_llama", **WHOLE).SerializeToString()  # type: ignore[arg-type]
     entries = {name: {"input_ids": [1, n]} for name, n in (("prefill", 32), ("decode", 1))}
-    graphs = quantised_graphs(
-        ModelSource(model, states="auto"), PRESETS["base"], ProgramOptions().compiler, entries
-    )  # fmt: skip
-    program = tw.compile_program(model, "base", states="auto", entries=entries, cache=False)
+
+    def both_sides() -> tuple[Program, dict[str, Any]]:
+        source = ModelSource(model, states="auto")
+        graphs = quantised_graphs(source, PRESETS["base"], ProgramOptions().compiler, entries)
+        return tw.compile_program(model, "base", states="auto", entries=entries, cache=False), graphs
+
+    program, graphs = both_sides()
     assert "no rule for region 4" in prove_all(graphs, program, seed=1)["decode"].reason
     without = tuple(rewrite for rewrite in rewrites.REWRITES if rewrite.name != "rows_by_windows")
     monkeypatch.setattr(rewrites, "REWRITES", without)
-    program = tw.compile_program(model, "base", states="auto", entries=entries, cache=False)
+    program, graphs = both_sides()
     verdicts = prove_all(graphs, program, seed=1)
     assert all(verdict.proved for verdict in verdicts.values()), verdicts
     assert verdicts["decode"].rules["row put into others"] == 4

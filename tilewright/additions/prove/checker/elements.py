@@ -125,7 +125,7 @@ def _mean(node: Node, cells: Array) -> Array:
     info, zero = np.iinfo(x.dtype), n * x.stored_zero_point
     sums, bounds = node.names.window(cells, np.ones(n)), None
     factor = numerics.mean_scale(x.scale, y.scale, n) if a.get("factor") is None else np.float32(a["factor"])
-    found: Any = None
+    found: tuple[np.float32, Rounding] | None = None
     if a["half_away"]:  # of the stored bytes, whatever their zero points
         exact = numerics.half_away_scale(n, info.min * n, info.max * n) if x.dtype == np.int8 else None
         if exact is not None:
