@@ -159,8 +159,7 @@ def _windows(graph: Graph, config: NpuConfig, partition: Partition) -> list[Wind
                 _, length, lanes = graph.tensor(node.inputs[0]).shape
                 found.append(Window(WINDOW_REGION, position, length, lanes))
             case QRow(region=region, period=period):
-                y, lanes = graph.tensor(node.outputs[0]), config.block_in
-                stride = y.size // y.shape[-1] * -(-y.shape[-1] // lanes) * lanes
+                stride = QRow.stride(graph.tensor(node.outputs[0]), config.block_in)
                 rows = graph.tensor(node.inputs[0]).shape[0]
                 found.append(Window(region, node.inputs[1], period, stride, rows, "constant"))
     return sorted(dict.fromkeys(found), key=lambda window: window.region)

@@ -83,7 +83,7 @@ class Metrics:
                 values |= {name: row[name] for name in (*AREA, "fmax_mhz") if row[name] is not None}
         by_network = {row["network"]: row | self.energy(point, row) for row in results if "network" in row}
         for row in by_network.values():
-            row["dram_bytes"] = row["dram_read_bytes"] + row["dram_written_bytes"]
+            row["dram_bytes"] = dram_bytes(row)
         weights = self.space.weights
         rows = [(weights[network.name], by_network[network.digest]) for network in self.networks]
         values |= self.speeds(point, values, {network.name: by_network[network.digest] for network in self.networks})
@@ -149,11 +149,6 @@ class Metrics:
             found.append(self.energy_model.energy(point.config, counts))
         return dict(zip(ENERGIES, (min(e.total for e in found) / 1e6, min(e.chip for e in found) / 1e6)))
 
-    def times(self, values: dict[str, float]) -> list[float]:
-        """Returns the time of each network among the values of `speeds`, in microseconds, or cycles without a clock."""
-        key = NETWORK_TIME if "clock_mhz" in values else "cycles"
-        return [values[f"{key}_{network_key(network.name)}"] for network in self.networks]
-
     def _clock_mhz(self, point: Point, values: dict[str, float]) -> float | None:
         """The clock of a point with these values. Raises `SpaceError` where an expression gives none."""
         if self.clock_model is not None:
@@ -176,6 +171,12 @@ class Metrics:
             raise SpaceError(f"result {row['key']!r}: events are {row['events']!r}, not {events} numbers")
         found = self.energy_model.energy(point.config, counts)
         return dict(zip(ENERGIES, (found.total / 1e6, found.chip / 1e6)))
+
+
+def dram_bytes(row: dict[str, Any]) -> int:
+    """Returns the bytes to and from memory of a network, by its result at full effort or on a rung."""
+    known = row.get("dram_bytes")
+    return int(row["dram_read_bytes"] + row["dram_written_bytes"] if known is None else known)
 
 
 def _names_before_results(space: Space, tool: str) -> set[str]:

@@ -13,7 +13,7 @@ from tilewright.sweep.database import Database, key_of
 from tilewright.sweep.dispatch import Dispatcher, Task
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.ladder import FULL, Candidate, Ladder, why_not
-from tilewright.sweep.metrics import Metrics
+from tilewright.sweep.metrics import Metrics, dram_bytes
 from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Progress
@@ -265,8 +265,8 @@ class Sweep:
         try:
             if error:
                 raise SpaceError(error)
-            by_network = {row["network"]: row for row in rows}
-            broken = self.ladder.lift(one, rung, {n.name: _least(by_network[n.digest]) for n in networks})
+            by_network = {row["network"]: row | {"dram_bytes": dram_bytes(row)} for row in rows}
+            broken = self.ladder.lift(one, rung, {n.name: by_network[n.digest] for n in networks})
         except SpaceError:
             one.rung, one.at_once, one.row, one.metrics = RUNGS[-1], True, (), {}
             return
@@ -298,10 +298,3 @@ class Sweep:
         if not broken and (self.best is None or one.row[0] < self.best):
             self.best = one.row[0]
         return not broken
-
-
-def _least(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns the `cycles` and `dram_bytes` that a result says a network takes at least."""
-    if "dram_bytes" in row:
-        return row
-    return {"cycles": row["cycles"], "dram_bytes": row["dram_read_bytes"] + row["dram_written_bytes"]}

@@ -342,13 +342,11 @@ def _clock(value: Any, known: tuple[str, ...]) -> Expression:
 
 
 def _of_every_network(text: str, networks: Iterable[str]) -> list[str]:
-    """Returns an objective, or one for every network where it ends with `_*`."""
-    start, mark, behind = text.rpartition("_*")
-    return (
-        [f"{start}_{network_key(name)}" for name in networks]
-        if mark and start.isidentifier() and not behind
-        else [text]
-    )
+    """Returns an objective, or one for every network where it is a name that ends with `_*`."""
+    start = text.removesuffix("_*")
+    if start == text or not start.isidentifier():
+        return [text]
+    return [f"{start}_{network_key(name)}" for name in networks]
 
 
 def network_key(name: str) -> str:

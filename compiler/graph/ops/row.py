@@ -22,6 +22,12 @@ class QRow(QuantizedOp):
     region: int
     period: int
 
+    @staticmethod
+    def stride(y: Tensor, lanes: int) -> int:
+        """Returns the bytes from a row of a table for the result `y` to the next, in blocks of so many channels."""
+        channels = y.shape[-1]
+        return y.size // channels * -(-channels // lanes) * lanes
+
     def check(self, operands: Operands, result: Tensor) -> str | None:
         error = super().check(operands, result)
         table, value = operands

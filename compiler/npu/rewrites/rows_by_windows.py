@@ -68,13 +68,12 @@ def _replace(
     period = found.values(follows)
     if period is None or len(y.shape) < 2:
         return
-    stride = y.size // y.shape[-1] * -(-y.shape[-1] // lanes) * lanes
     if lanes % rewriter.config.bus_bytes:
         return
     table = found.table(y.name, follows, period)
     if table is None:
         return
-    window = follows, period, len(table), stride
+    window = follows, period, len(table), QRow.stride(y, lanes)
     region = next((number for number, other in taken.items() if other == window), WINDOW_REGION + len(taken))
     if region >= REGIONS:
         return

@@ -120,12 +120,8 @@ class Conversation:
     def fork(self, count: int) -> Conversation:
         """Another conversation with the same first tokens, as many of them in its cache as can be."""
         found = Conversation(self.language, self.device)
-        found.tokens, found.computed, found.known_text, found._kept = (
-            [*self.tokens],
-            self.computed,
-            self.known_text,
-            self.states(),
-        )
+        found._kept = self.states()
+        found.tokens, found.computed, found.known_text = [*self.tokens], self.computed, self.known_text
         found.rewind(count)
         return found
 
