@@ -60,7 +60,7 @@ class ChannelRanges(Struct):
         t = self.graph.tensor(name)
         others = tuple(a for a in range(len(t.shape)) if a != axis)
         if t.data is not None and t.data.size:
-            return t.data.min(others).astype(np.int64), t.data.max(others).astype(np.int64)
+            return np.ravel(t.data.min(others)).astype(np.int64), np.ravel(t.data.max(others)).astype(np.int64)
         low, high = self.of.get(name, tuple(np.array([v]) for v in limits(t.dtype)))
         if self.channels.axes.get(name, axis) != axis:
             low, high = low.min(keepdims=True), high.max(keepdims=True)

@@ -366,6 +366,15 @@ def test_one_operand_of_a_sum_alone() -> None:
     assert widths(checked(net.graph)[0]) == [CHANNELS, CHANNELS, 5]
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (CHANNELS, 1, 1), (SIZE,)])
+def test_a_constant_operand_of_any_rank(shape: tuple[int, ...]) -> None:
+    net = Net()
+    x = net.pruned()
+    constant = net.graph.constant("c", np.full(shape, 9, np.int8), Quant.of(np.float32(0.25), 3))
+    net.reader(net.finish("QAdd", [x, constant], net.graph.tensor(x).shape, net.kind))
+    assert widths(checked(net.graph)[0]) == [CHANNELS - DEAD, 5]
+
+
 def test_a_network_without_constants_stays_as_it_is() -> None:
     net = Net()
     net.reader(_depthwise(net, net.pruned(dead=0)))
