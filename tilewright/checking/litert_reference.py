@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.checking.float_weights import litert_module, with_float_weights
 from tilewright.checking.tolerance import Roundings, tflite_roundings
 from tilewright.common import store
-from tilewright.common.installation import install_extra
 from tilewright.compiler.importer.tflite import plane_tensors
 from tilewright.compiler.importer.tflite.kernels import by_reference_kernels
 from tilewright.compiler.importer.tflite.schema import read
@@ -34,11 +34,15 @@ class LiteRtReference:
 
     Args:
         model: file or bytes.
+        float_weights: True to give LiteRT the integer weights of float layers as floats (`with_float_weights`).
     """
 
-    def __init__(self, model: str | Path | bytes) -> None:
+    def __init__(self, model: str | Path | bytes, float_weights: bool = False) -> None:
         self.data = bytes(model) if isinstance(model, bytes) else store.read(model)
         self.file = read(self.data)
+        self._in_floats = 0
+        if float_weights:
+            self.data, self._in_floats = with_float_weights(self.data, self.file)
         self._index = {t.name: t.index for t in self.file.tensors}
         self._interpreter: Any = None
         self._without_delegate = False
@@ -53,7 +57,10 @@ class LiteRtReference:
 
     @property
     def _kernels(self) -> str:
-        """Settings of the interpreter that differ from its defaults, for messages; known after the first run."""
+        """What differs from LiteRT's defaults, for messages; known after the first run."""
+        if self._in_floats:
+            layers = "layer" if self._in_floats == 1 else f"{self._in_floats} layers"
+            return f", activations of the {layers} with 8-bit weights in floats (LiteRT alone rounds them to 8 bits)"
         if self.by_reference_kernels:
             return ", reference kernels"
         return ", without XNNPACK, which cannot be prepared" if self._without_delegate else ""
@@ -103,15 +110,12 @@ class LiteRtReference:
         return {name: list(some) for name, some in found.items()}
 
     def _start(self, data: bytes, inputs: Mapping[str, np.ndarray]) -> Any:
-        try:
-            from ai_edge_litert.interpreter import Interpreter, OpResolverType
-        except ImportError:
-            command = install_extra("litert")
-            raise UsageError(f"the check of TFLite models needs the package ai-edge-litert: {command}") from None
-        default = OpResolverType.BUILTIN_REF if self.by_reference_kernels else OpResolverType.AUTO
+        litert = litert_module("interpreter")
+        resolvers = litert.OpResolverType
+        default = resolvers.BUILTIN_REF if self.by_reference_kernels else resolvers.AUTO
 
         def started(kernels: Any) -> Any:
-            interpreter = Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=kernels)
+            interpreter = litert.Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=kernels)
             for name, value in inputs.items():
                 if tuple(value.shape) != self.file.tensors[self._index[name]].shape:
                     interpreter.resize_tensor_input(self._index[name], list(value.shape))
@@ -124,7 +128,7 @@ class LiteRtReference:
             except (ValueError, RuntimeError) as error:
                 if "XNNPack" not in str(error):
                     raise
-        found = started(OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+        found = started(resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
         self._without_delegate = True
         return found
 

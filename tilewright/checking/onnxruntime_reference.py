@@ -293,7 +293,7 @@ def reference_of(model: str | Path | bytes | onnx.ModelProto) -> Reference | Lit
         assert not isinstance(model, onnx.ModelProto)
         from tilewright.checking.litert_reference import LiteRtReference  # the importer of TFLite
 
-        return LiteRtReference(model)
+        return LiteRtReference(model, float_weights=True)
     return Reference(model)
 
 
