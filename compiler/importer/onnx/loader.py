@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from tilewright.common import store
 from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError, StagingError, UnsupportedError
+from tilewright.compiler.importer.onnx.foreign import foreign_format
 from tilewright.compiler.limits import check_nodes
 from tilewright.compiler.onnx.equations import check_equations
 from tilewright.compiler.onnx.external_data import load_external_data
@@ -73,7 +74,8 @@ def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelP
         try:
             model.ParseFromString(data)
         except (DecodeError, RuntimeError, ValueError) as error:
-            raise CompileError(f"{name}: not an ONNX model, or damaged: {one_line(error)}") from error
+            what = foreign_format(data) or f"not an ONNX model, or damaged: {one_line(error)}"
+            raise CompileError(f"{name}: {what}") from error
     try:
         load_external_data(model, path)
     except CompileError as error:
