@@ -49,13 +49,19 @@ class Chip(RowMachine):
     # Constants and places.
 
     @call
-    def weights(self, values: Any, *, stride: Pair = 1, pad: Pair = 0, dilation: Pair = 1) -> Weights:
+    def weights(
+        self, values: Any, *, stride: Pair = 1, pad: Pair = 0, dilation: Pair = 1, packed: bool | None = None
+    ) -> Weights:
         """Returns weights of a product: int8 [outputs, inputs] or [outputs, inputs, kernel rows, kernel columns].
+
+        On a machine with `weight_codes`, LOAD decodes weights where that is sooner done than reading them.
 
         Args:
             stride, pad, dilation: of the kernel, one number or (rows, columns).
+            packed: True for values of -8..7 that lie in memory two a byte, which needs `packed_weights` in the
+                machine's configuration; None for True where machine and values allow it.
         """
-        return Weights(self.config, values, stride, pad, dilation)
+        return Weights(self.config, values, stride, pad, dilation, packed)
 
     @call
     def weights_from(self, tensor: Tensor) -> LoadedWeights:

@@ -16,6 +16,7 @@ from tilewright.compiler.npu.layers.layer import Post
 from tilewright.compiler.npu.layers.params import channel_params
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 from tilewright.compiler.npu.views import dense_view
+from tilewright.isa import packing
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import ARENA_REGION
 from tilewright.kernel.errors import KernelError, call
@@ -106,10 +107,20 @@ class Weights(Windowed):
         shape: outputs, inputs, rows and columns of the kernel.
         outputs, inputs: blocks of output and of input channels.
         key: digest of the values.
+        packed: True if they lie in memory two a byte.
     """
 
-    def __init__(self, config: NpuConfig, values: Any, stride: Pair, pad: Pair, dilation: Pair) -> None:
+    def __init__(
+        self, config: NpuConfig, values: Any, stride: Pair, pad: Pair, dilation: Pair, packed: bool | None = None
+    ) -> None:
         found = int8_array("weights", values, (2, 4))
+        if packed and not config.packed_weights:
+            raise KernelError(f"{config.name!r} unpacks no weights: packed_weights = 0 in its configuration")
+        if packed and not packing.fits(found):
+            raise KernelError(
+                f"packed weights must be {packing.LEAST}..{packing.MOST}, not {found.min()}..{found.max()}"
+            )
+        self.packed = bool(config.packed_weights) and packing.fits(found) if packed is None else packed
         self.values = found if found.ndim == 4 else found[:, :, None, None]
         self.config, self.key, self.shape = config, digest(self.values, self.values.shape), self.values.shape
         kernel = self.shape[2], self.shape[3]
@@ -175,9 +186,11 @@ class Weights(Windowed):
 
     def _loaded(self, context: Context) -> int:
         """Loads them into WGT, in which they fit, unless they are there; returns the first tile."""
-        return context.load_weights((self.key, self.outputs, self.inputs), self.tiles, self.packed)
+        return context.load_weights(
+            (self.key, self.packed, self.outputs, self.inputs), self.tiles, self.in_tiles, packed=self.packed
+        )
 
-    def packed(self) -> np.ndarray:
+    def in_tiles(self) -> np.ndarray:
         """Returns tiles [row of the array][kernel row][kernel column][input block] of int8 [block_out, block_in]."""
         bi, bo, (kh, kw) = self.config.block_in, self.config.block_out, self.window.kernel
         rows, blocks = len(self.array_rows), len(self.inputs)

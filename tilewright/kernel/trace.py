@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.common.version import tilewright_version
+from tilewright.compiler.npu.coding.coder import WeightCoder
 from tilewright.compiler.npu.emit.assembler import AssemblyError, assemble
 from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
@@ -81,6 +82,8 @@ def trace(
 ) -> Trace:
     """Runs a kernel's function and returns its program.
 
+    On a machine that decodes weights it runs twice: tables and streams need all weights before the first is loaded.
+
     Args:
         function: takes a `Chip`, a tensor for each of `shapes` in their order, and `constants` by name.
         name: name of the kernel.
@@ -92,15 +95,13 @@ def trace(
     Raises:
         KernelError: the kernel cannot be right; the message names the line.
     """
-    arena = _Arena(config)
-    inputs = [arena.add(name, shape, None, written=True) for name, shape in shapes.items()]
-    emitter = Emitter(config, 0, memory=memory)
-    emitter.listing = []
-    context = Context(config, emitter, ConstantPool(), arena.offsets, plans=TilePlans(memory))
-    chip = Chip(context, lambda name, shape, line: arena.add(name, shape, line))
-    returned = function(chip, *inputs, **constants)
-    outputs = [returned] if isinstance(returned, Tensor) else list(returned or ())
-    require_outputs(outputs, chip)
+    coder = WeightCoder(config, memory=memory) if config.weight_codes else None
+    if coder is not None:
+        _run(function, config, shapes, constants, memory, coder)
+        coder.plan()
+    chip, arena, inputs, outputs = _run(function, config, shapes, constants, memory, coder)
+    context = chip.context
+    emitter = context.emitter
     emitter.arena_bytes = arena.size
     marks = [*chip.sections, chip.mark_of("")]
     begins = assembled(chip)
@@ -116,7 +117,31 @@ def trace(
     if whole is not None:  # what no schedule can avoid
         whole.minimum_writes = sum(t.view.nbytes for t in outputs)
         whole.minimum_bytes = whole.minimum_writes + len(program.constants) + sum(t.view.nbytes for t in inputs)
-    return Trace(program, emitter.listing)
+    return Trace(program, emitter.listing or [])
+
+
+def _run(
+    function: Function,
+    config: NpuConfig,
+    shapes: Mapping[str, Sequence[int]],
+    constants: Mapping[str, Any],
+    memory: MemoryTiming,
+    coder: WeightCoder | None,
+) -> tuple[Chip, _Arena, list[Tensor], list[Tensor]]:
+    """Runs a kernel's function; returns the chip, the places of tensors, the inputs and the outputs."""
+    arena = _Arena(config)
+    inputs = [arena.add(name, shape, None, written=True) for name, shape in shapes.items()]
+    emitter = Emitter(config, 0, memory=memory)
+    emitter.listing = []
+    collects = coder is not None and coder.collects
+    context = Context(
+        config, emitter, ConstantPool(), arena.offsets, plans=TilePlans(memory), timing_only=collects, coder=coder
+    )
+    chip = Chip(context, lambda name, shape, line: arena.add(name, shape, line))
+    returned = function(chip, *inputs, **constants)
+    outputs = [returned] if isinstance(returned, Tensor) else list(returned or ())
+    require_outputs(outputs, chip)
+    return chip, arena, inputs, outputs
 
 
 def require_outputs(outputs: Sequence[Any], chip: Chip) -> None:

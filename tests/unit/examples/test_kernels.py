@@ -41,6 +41,12 @@ def values(*shape: int) -> np.ndarray:
     return random.integers(-128, 128, shape, np.int8)
 
 
+def packing(machine: NpuConfig) -> NpuConfig:
+    """A machine that unpacks weights of 4 bits, for which a tile is two beats of the bus or more."""
+    bits = min(machine.axi_data_bits, 4 * machine.block_in * machine.block_out)
+    return machine.with_(packed_weights=1, axi_data_bits=bits)
+
+
 def biases(channels: int) -> np.ndarray:
     """Random biases."""
     return random.integers(-5000, 5000, channels, np.int32)
@@ -65,6 +71,7 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "softmax_head": ((20, 24), {"w": values(35, 24), "bias": biases(35), "rows": 8}),
     "attention": ((20, 24), {"rows": 8}),
     "rms_norm": ((20, 24), {"w": values(20, 24), "gamma": random.uniform(0.5, 1.5, 24), "rows": 8}),
+    "gemv_4_bits": ((1, 72), {"w": random.integers(-8, 8, (40, 72), np.int8), "outputs": 2, "inputs": 2}),
     "dilated_groups": ((1, 48, 9, 9), {"w": values(3, 24, 16, 3, 3), "rows": 2}),
 }  # fmt: skip
 
@@ -86,6 +93,8 @@ def test_kernels_equal_their_references(name: str, config: str) -> None:
     machine = NpuConfig.load(config)
     if name in ("softmax_head", "rms_norm", "attention"):
         machine = machine.with_(row_unit=1, lut_tables=8)
+    if name == "gemv_4_bits":
+        machine = packing(machine)
     if name == "dilated_groups":  # a group is a block
         channels = machine.block_in
         shape, constants = (1, 3 * channels, 9, 9), constants | {"w": values(3, 24, channels, 3, 3)}
@@ -138,6 +147,7 @@ def ds_cnn() -> onnx.ModelProto:
 
 
 UP, DOWN = values(256, 64), values(64, 256)
+G = random.integers(-8, 8, (256, 512), np.int8)
 W, C, D, T = values(256, 256), values(64, 64, 3, 3), values(64, 5, 5), values(64, 64, 4, 4)
 PLANES = (1, 64, 28, 28)
 #: Shape, constants, sizes to choose from on each machine, and the model of the compiler, by the file of the kernel.
@@ -165,6 +175,9 @@ RACES: dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, list[int]], Ca
         (1, 64, 14, 14), {"w": T}, {"rows": [1, 2, 4]},
         lambda: one_layer("ConvTranspose", (1, 64, 14, 14), T, pads=[1] * 4, strides=[2, 2]),
     ),
+    "gemv_4_bits": (
+        (1, 512), {"w": G}, {"outputs": [4, 8], "inputs": [16, 32]}, lambda: one_layer("MatMul", (1, 512), G.T.copy())
+    ),
     "fused_mlp": (
         (128, 64), {"up": UP, "down": DOWN, "table": np.arange(-128, 128)}, {"rows": [16, 43], "hidden": [4, 8]},
         perceptron,
@@ -180,8 +193,9 @@ RACES: dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, list[int]], Ca
 @pytest.mark.parametrize("name", RACES)
 def test_kernels_are_about_as_fast_as_the_compiler(name: str, config: str) -> None:
     shape, constants, sizes, model = RACES[name]
-    compiled = program_cycles(tw.compile_program(model(), config, cache=False, tuning="off"))
+    machine = packing(NpuConfig.load(config)) if name == "gemv_4_bits" else config
+    compiled = program_cycles(tw.compile_program(model(), machine, cache=False, tuning="off"))
     choices: dict[str, Any] = {size: tk.Choices(*values) for size, values in sizes.items()}
-    built, _ = kernel_of(name).tune(shape, config=config, **constants, **choices)
+    built, _ = kernel_of(name).tune(shape, config=machine, **constants, **choices)
     least = 0.965 if (name, config) == ("ds_cnn_block", "small") else 0.98  # its first band is loaded as a whole
     assert compiled >= least * built.cycles

@@ -19,6 +19,9 @@ MACHINES: list[NpuConfig] = [
     *(PRESETS[name] for name in ("nano", "tiny", "small", "wide", "base", "large")),
     PRESETS["base"].with_(name="narrow", block_in=8, block_out=32, act_rows=4096),
     PRESETS["small"].with_(name="flat", block_in=16, block_out=4, acc_rows=2048),
+    PRESETS["tiny"].with_(name="packed tiny", packed_weights=1),
+    PRESETS["base"].with_(name="coded", weight_codes=32),
+    PRESETS["base"].with_(name="packed and coded", packed_weights=1, weight_codes=16),
 ]
 
 
@@ -29,17 +32,22 @@ class Case:
         config: the machine.
         shape: shape of the input.
         kernel: the kernel, without constants.
+        loads: True if the machine has forms of LOAD for weights, which are worth it for many of them.
         reference: the same in numpy.
     """
 
     def __init__(self, seed: int) -> None:
         random = self._random = np.random.default_rng(seed)
         self.config = MACHINES[random.integers(len(MACHINES))]
-        self.shape = (1, *(int(n) for n in random.integers((1, 3, 3), (40, 12, 12))))
+        self.loads = bool(self.config.packed_weights or self.config.weight_codes)
+        self.shape = (1, *(int(n) for n in random.integers((1, 3, 3), (120 if self.loads else 40, 12, 12))))
         self._steps: list[tuple[Callable[..., Any], Callable[..., Any], tuple[int, ...]]] = []
         shape = self.shape
         for _ in range(random.integers(1, 4)):
-            make = [self._conv, self._depthwise, self._pool, self._add, self._multiply, self._table, self._total]
+            make = [
+                *[self._conv] * (7 if self.loads else 1), self._depthwise, self._pool, self._add, self._multiply,
+                self._table, self._total,
+            ]  # fmt: skip
             step, reference, shape = make[random.integers(len(make))](shape)
             self._steps.append((step, reference, shape))
         self.kernel = tk.Kernel(self._function())
@@ -68,6 +76,11 @@ class Case:
 
     def _int8(self, *shape: int) -> np.ndarray:
         return self._random.integers(-128, 128, shape, np.int8)
+
+    def _weights(self, *shape: int) -> np.ndarray:
+        """Weights of 8 bits, of 4, or mostly zeros, of which a decoder has least to read."""
+        least = (128, 8, 1)[self._int(0, 3)]
+        return self._random.integers(-least, least, shape, np.int8)
 
     def _params(self, channels: int) -> tuple[Any, Any]:
         if self._int(0, 3) == 0:
@@ -123,12 +136,13 @@ class Case:
         _, c, h, w = shape
         kernel, stride, pad = (self._int(1, 4), self._int(1, 4)), self._int(1, 3), self._int(0, 2)
         kernel = (min(kernel[0], h), min(kernel[1], w))
-        weights = self._int8(self._int(1, 40), c, *kernel)
+        weights = self._weights(self._int(1, 120 if self.loads else 40), c, *kernel)
+        packed = None if self._int(0, 2) else False
         (bias, scale), post, fill = self._params(len(weights)), self._post(), self._int(-128, 128)
         sizes, how, pieces = self._choose(wide=True), self._int(0, 4), self._int(0, 2)
 
         def step(k: tk.Chip, x: tk.Tensor, y: tk.Tensor) -> None:
-            held, params = k.weights(weights, stride=stride, pad=pad), k.params(bias, scale)
+            held, params = k.weights(weights, stride=stride, pad=pad, packed=packed), k.params(bias, scale)
             self._chosen = sizes
 
             def one(some: range, part: range, beside: range) -> None:
