@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 
 from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.graph.ops.kernel import NodeKernel
 from tilewright.compiler.graph.states import declare_states, paired_by_name
 from tilewright.errors import UsageError
 from tilewright.store.files import is_mlir, is_tflite
@@ -28,6 +29,7 @@ class ModelSource:
             past... with outputs called present....
         batch: size of batches that an ONNX model and `shapes` leave open, with a note in the program; None to refuse
             them.
+        kernels: kernels that may run nodes of an ONNX model.
     """
 
     model: str | Path | bytes | onnx.ModelProto
@@ -36,6 +38,7 @@ class ModelSource:
     staged: bool = False
     states: Mapping[str, str] | str | None = None
     batch: int | None = 1
+    kernels: Sequence[NodeKernel] = ()
 
     def graph(self) -> Graph:
         """The model as a graph of its own, called as its file if it comes from one.
@@ -58,7 +61,7 @@ class ModelSource:
         else:
             from tilewright.compiler.importer.onnx import import_onnx
 
-            graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged, self.batch)
+            graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged, self.batch, self.kernels)
             if self.states:
                 declare_states(graph, self._pairs(graph))
         if isinstance(self.model, str | Path):

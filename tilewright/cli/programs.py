@@ -116,7 +116,7 @@ class Request(MemoryOptions):
         from tilewright.api.source import ModelSource  # onnx takes 0.3 s to import
 
         o = self.chosen
-        return ModelSource(self.model, self.given_shapes or None, o.constants, o.staged, o.states, o.batch)
+        return ModelSource(self.model, self.given_shapes or None, o.constants, o.staged, o.states, o.batch, o.kernels)
 
 
 def cpu_ops(program: Program) -> list[str]:

@@ -12,6 +12,7 @@
 The guide is `docs/guide/kernels.md`; `Chip` has the operations.
 """
 
+from tilewright.compiler.graph.ops.kernel import NodeFacts, NodeValue
 from tilewright.kernel.chip import Chip
 from tilewright.kernel.constants import Addend, Params, Table, Weights, WindowWeights
 from tilewright.kernel.errors import KernelError
@@ -31,6 +32,8 @@ __all__ = [
     "Kernel",
     "KernelError",
     "LayerFacts",
+    "NodeFacts",
+    "NodeValue",
     "Norm",
     "Params",
     "Part",

@@ -48,6 +48,14 @@ def user_line() -> Line:
     return Line(frame.f_code.co_filename, frame.f_lineno)
 
 
+def raising_line(error: BaseException) -> Line | None:
+    """Returns the line that raised an error of the user's own code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return None if trace is None else Line(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+
+
 def _is_own(file: str) -> bool:
     """Returns True for files of this package and of Python's own library, by which it is called back."""
     return file.startswith(_OWN) or file.endswith(("contextlib.py", "functools.py"))

@@ -11,7 +11,7 @@ from tilewright.kernel.kernels import Kernel
 
 
 def load_kernels(path: str | Path) -> tuple[Kernel, ...]:
-    """Runs a Python file and returns its kernels that take the place of layers, in their order.
+    """Runs a Python file and returns its kernels that take the place of layers or run nodes, in their order.
 
     Raises:
         UsageError: the file cannot be run, or has no such kernel.
@@ -28,7 +28,9 @@ def load_kernels(path: str | Path) -> tuple[Kernel, ...]:
         exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
     except Exception as error:
         raise UsageError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
-    found = [value for value in vars(module).values() if isinstance(value, Kernel) and value.takes_layers]
+    found = [value for value in vars(module).values() if isinstance(value, Kernel) and value.takes_part]
     if not found:
-        raise UsageError(f"{file} has no kernel with @NAME.replaces, which says the place of which layers it takes")
+        raise UsageError(
+            f"{file} has no kernel with @NAME.replaces or @NAME.runs(OP), which say the layers or nodes that it takes"
+        )
     return tuple(found)

@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilewright.common.shown import Shown
+from tilewright.compiler.graph.ops.kernel import NodeFacts, QKernel
 from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.views import View
 from tilewright.isa.assembler import disassemble
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Counters
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
-from tilewright.kernel.errors import KernelError, user_line
+from tilewright.kernel.errors import KernelError, raising_line, user_line
 from tilewright.kernel.network import KernelLayer, LayerFacts, Matcher
 from tilewright.kernel.trace import Function, Trace, trace
 from tilewright.measure.explain import Explanation, explain
@@ -30,6 +32,7 @@ from tilewright.simulator.timeline import write_timeline
 T = TypeVar("T")
 Config = NpuConfig | str | Path
 Arrays = np.ndarray | tuple[np.ndarray, ...]
+NodeMatcher = Callable[[NodeFacts], Mapping[str, Any] | None]
 
 
 @dataclass(repr=False)
@@ -107,6 +110,7 @@ class Kernel:
         self._inputs = positional[1:]
         self._reference: Callable[..., Any] | None = None
         self._match: Matcher | None = None
+        self._ops: dict[str, NodeMatcher] = {}
         if not positional or any(p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD) for p in parameters):
             raise KernelError(
                 f"{self.name}: a kernel takes the chip, tensors, and constants behind *: def {self.name}(k, x, *, w)",
@@ -182,19 +186,33 @@ class Kernel:
         self._match = match
         return match
 
+    def runs(self, *ops: str) -> Callable[[NodeMatcher], NodeMatcher]:
+        """Sets the ops of ONNX models that the kernel runs, such as "com.me::Deform", by a function that is asked.
+
+        The function takes `NodeFacts`; it returns the kernel's constants for the node, None to leave it.
+        """
+
+        def register(match: NodeMatcher) -> NodeMatcher:
+            self._ops |= dict.fromkeys(ops, match)
+            return match
+
+        return register
+
     @property
-    def takes_layers(self) -> bool:
-        """True if the kernel can take the place of layers."""
-        return self._match is not None
+    def takes_part(self) -> bool:
+        """True if the kernel can take the place of layers of networks, or run nodes of them."""
+        return self._match is not None or bool(self._ops)
 
     def layer_for(self, layer: Layer, config: NpuConfig) -> Layer | None:
         """Returns the layer that makes the same tensor by the kernel; None to leave the layer as it is.
 
         Raises:
-            KernelError: the kernel has no `replaces`, or other constants than that returns.
+            KernelError: the kernel has neither `replaces` nor `runs`, or other constants than `replaces` returns.
         """
+        if not self.takes_part:
+            raise KernelError(f"{self.name} takes no layers and no nodes: write @{self.name}.replaces or .runs")
         if self._match is None:
-            raise KernelError(f"{self.name} takes no layers: write @{self.name}.replaces")
+            return None
         facts = LayerFacts.of(layer)
         if facts is None or len(facts.shapes) != len(self._inputs):
             return None
@@ -203,6 +221,51 @@ class Kernel:
             return None
         self._require_constants(constants)
         return KernelLayer.of(layer, self.name, self.function, constants)
+
+    def runs_op(self, op: str) -> bool:
+        """Returns True if it may run nodes of an op of ONNX models, such as "com.me::Deform"."""
+        return op in self._ops
+
+    def constants_for(self, node: NodeFacts) -> Mapping[str, Any] | None:
+        """Returns its constants for a node; None to leave the node to others, as one with another number of tensors.
+
+        Raises:
+            KernelError: the function of `runs` fails, or returns other constants than the kernel has.
+        """
+        if len(node.tensors) != len(self._inputs):
+            return None
+        try:
+            constants = self._ops[node.op](node)
+        except Exception as error:
+            raise KernelError(
+                f"{self.name} for {node.label}: {type(error).__name__}: {error}", raising_line(error)
+            ) from error
+        if constants is not None:
+            self._require_constants(constants)
+        return constants
+
+    def result_shape(self, node: NodeFacts, constants: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """Returns the shape of a node's result, by the reference; None without one."""
+        if self._reference is None:
+            return None
+        found = self.expected([np.zeros(value.shape or (), np.int8) for value in node.tensors], constants)
+        return tuple(np.shape(found))
+
+    def layer_of(self, op: QKernel, inputs: Sequence[View], output: View) -> Layer:
+        """Returns the layer in which it runs a node of a model."""
+        return KernelLayer.of_node(op, self.function, inputs, output)
+
+    def expected(self, inputs: Sequence[np.ndarray], constants: Mapping[str, Any]) -> Any:
+        """Returns what the reference makes of inputs and of those constants that it takes.
+
+        Raises:
+            KernelError: there is no reference.
+        """
+        if self._reference is None:
+            raise KernelError(f"{self.name} has no reference: write one below @{self.name}.reference")
+        taken = inspect.signature(self._reference).parameters
+        known = {n: p.default for n, p in self.constants.items() if p.default is not p.empty} | dict(constants)
+        return self._reference(*inputs, **{n: value for n, value in known.items() if n in taken})
 
     def check(
         self,
@@ -226,13 +289,10 @@ class Kernel:
         """
         if self._reference is None:
             raise KernelError(f"{self.name} has no reference: write one below @{self.name}.reference")
-        taken = inspect.signature(self._reference).parameters
-        known = {n: p.default for n, p in self.constants.items() if p.default is not p.empty} | constants
-        known = {n: value for n, value in known.items() if n in taken}
         built = self.build(*inputs, config=config, **constants)
         shapes = [_shape(name, given) for name, given in zip(self._inputs, inputs, strict=True)]
         for title, arrays in _values(shapes, runs, seed):
-            wanted = self._reference(*arrays, **known)
+            wanted = self.expected(arrays, constants)
             for device in devices:
                 found = built.run(*arrays, device=device)
                 self._compare(found, wanted, built.program, f"{title} on {device}")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph.ops.kernel import QKernel
 from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.emit.geometry import Border
@@ -19,9 +20,10 @@ from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
 from tilewright.compiler.npu.layers.elementwise import ElementLayer
-from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.layer import Layer, Post
 from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
 from tilewright.compiler.npu.layers.tiling import OutputPart
+from tilewright.compiler.npu.views import View
 from tilewright.isa.instructions import Rounding
 from tilewright.kernel.chip import Chip
 from tilewright.kernel.constants import Addend
@@ -154,8 +156,9 @@ class KernelLayer(Layer):
 
     Attributes:
         function: the kernel's function.
-        constants: its arguments by keyword.
-        before: the layer in whose place it is.
+        constants_: its arguments by keyword.
+        shapes: shapes of the tensors that it reads, as kernels have them, and behind them that of the result.
+        before: the layer in whose place it is; None for a node of the model that only a kernel runs.
         digest: digest of the function's source, so that schedules of a log are for it alone.
     """
 
@@ -165,17 +168,33 @@ class KernelLayer(Layer):
 
     function: Function | None = None
     constants_: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Sequence[tuple[int, ...]] = ()
     before: Layer | None = None
     digest: str = ""
 
     @staticmethod
     def of(layer: Layer, name: str, function: Function, constants: Mapping[str, Any]) -> KernelLayer:
         """Returns the layer in which a kernel makes what `layer` does."""
-        text = hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
+        shapes, wanted = shapes_of(layer)
         return KernelLayer(
             layer.name, f"kernel {name}", layer.inputs, layer.output, layer.post, layer.macs, layer.products,
-            layer.extra_reads, layer.source, function=function, constants_=constants, before=layer, digest=text,
+            layer.extra_reads, layer.source, function=function, constants_=constants, shapes=[*shapes, wanted],
+            before=layer, digest=_digest(function),
         )  # fmt: skip
+
+    @staticmethod
+    def of_node(op: QKernel, function: Function, inputs: Sequence[View], output: View) -> KernelLayer:
+        """Returns the layer in which a kernel runs a node of the model, on views."""
+        shapes = [value.shape for value in (*op.facts.tensors, op.facts.output) if value.shape is not None]
+        return KernelLayer(
+            op.facts.name, f"kernel {op.kernel.name}", list(inputs), output, Post(), function=function,
+            constants_=op.constants, shapes=shapes, digest=_digest(function),
+        )  # fmt: skip
+
+    @property
+    def what(self) -> str:
+        """The kernel and what it does in the network, for messages."""
+        return f"{self.op} for {self.name!r}" if self.before is None else f"{self.op} in place of {self.name!r}"
 
     @property
     def plan_key(self) -> Hashable:
@@ -187,19 +206,19 @@ class KernelLayer(Layer):
 
     @property
     def dense(self) -> bool:
-        return self.before is not None and self.before.dense
+        return self.before is None or self.before.dense
 
     def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
-        assert self.before is not None
-        return self.before.taken(axis, outputs)
+        if self.before is not None:
+            return self.before.taken(axis, outputs)
+        x = self.inputs[0]
+        return np.ones((x.h, x.w)[axis], bool)
 
     def input_border(self) -> tuple[Border, int]:
-        assert self.before is not None
-        return self.before.input_border()
+        return (Border(), 0) if self.before is None else self.before.input_border()
 
     def constants(self) -> Iterable[tuple[Hashable, int]]:
-        assert self.before is not None
-        return self.before.constants()
+        return () if self.before is None else self.before.constants()
 
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
@@ -219,7 +238,7 @@ class KernelLayer(Layer):
         try:
             rows = self._run(trial)
         except ScratchpadFull as error:
-            raise CompileError(f"{self.op} in place of {self.name!r}: {error}") from None
+            raise CompileError(f"{self.what}: {error}") from None
         if rows <= budget:
             yield TilePlan(KernelTiling(rows), Pools(0, rows, 0))
 
@@ -228,9 +247,8 @@ class KernelLayer(Layer):
 
     def _run(self, context: Context) -> int:
         """Runs the kernel on a context; returns the most rows of ACT that its tiles take at once."""
-        assert self.function is not None and self.before is not None
-        fill = self.input_border()[1]
-        shapes, wanted = shapes_of(self.before)
+        assert self.function is not None
+        fill, (*shapes, wanted) = self.input_border()[1], self.shapes
         inputs = [
             Tensor(f"input {number}", shape, view, line=None, written=True, border=None if number else fill)
             for number, (shape, view) in enumerate(zip(shapes, self.reads, strict=True))
@@ -250,10 +268,15 @@ class KernelLayer(Layer):
         except KernelError as error:
             if error.full:
                 raise ScratchpadFull(str(error)) from None
-            raise CompileError(f"{self.op} in place of {self.name!r}: {error}") from None
+            raise CompileError(f"{self.what}: {error}") from None
         finally:
             chip.close()
         return chip.peak
+
+
+def _digest(function: Function) -> str:
+    """Returns a digest of a function's source."""
+    return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
 
 
 #: Returns the constants with which a kernel takes the place of a layer; None to leave the layer as it is.

@@ -11,6 +11,7 @@ import onnx
 from tilewright.common.text import one_line, suggest
 from tilewright.compiler.errors import CompileError, StagingError
 from tilewright.compiler.graph.graph import Graph, Tensor
+from tilewright.compiler.graph.ops.kernel import NodeKernel
 from tilewright.compiler.importer.onnx import (  # noqa: F401  (they fill the handler table)
     attention,
     bounded,
@@ -34,10 +35,11 @@ from tilewright.compiler.importer.onnx import (  # noqa: F401  (they fill the ha
     rotary,
     sequences,
 )
-from tilewright.compiler.importer.onnx.builder import OnnxBuilder
+from tilewright.compiler.importer.onnx.builder import Handlers, OnnxBuilder
 from tilewright.compiler.importer.onnx.extras import gradient, machine_learning, preview, signal, training  # noqa: F401
 from tilewright.compiler.importer.onnx.handlers import HANDLERS
 from tilewright.compiler.importer.onnx.inputs import batch_note, fixed_value, input_shapes
+from tilewright.compiler.importer.onnx.kernel_nodes import KernelNodes
 from tilewright.compiler.importer.onnx.loader import import_errors, load, opset_of, source_name
 from tilewright.compiler.limits import check_shape
 from tilewright.compiler.onnx.onnx_ops import OPSET, numpy_dtype
@@ -51,6 +53,7 @@ def import_onnx(
     constants: dict[str, Any] | None = None,
     staged: bool = False,
     batch: int | None = None,
+    kernels: Sequence[NodeKernel] = (),
 ) -> Graph:
     """Reads an ONNX model into a graph in the normal form of `tilewright.compiler.importer`.
 
@@ -62,6 +65,7 @@ def import_onnx(
         staged: see `OnnxBuilder`.
         batch: size of batches that the model and `shapes` leave open, with a note; None to refuse them. See
             `inputs.open_batches`.
+        kernels: kernels that may run nodes.
 
     Returns:
         A verified graph; tensors keep their ONNX names.
@@ -71,8 +75,9 @@ def import_onnx(
     """
     name = source_name(source)
     with import_errors(name):
-        model = load(source, name)
-        return _build(model, name, dict(shapes or {}), dict(constants or {}), staged, batch)
+        model = load(source, name, kernels)
+        own = KernelNodes(model, kernels)
+        return _build(model, name, dict(shapes or {}), dict(constants or {}), staged, batch, own.handlers)
 
 
 def _build(
@@ -82,12 +87,13 @@ def _build(
     constants: dict[str, Any],
     staged: bool,
     batch: int | None,
+    own: Handlers,
 ) -> Graph:
     graph = Graph(model.graph.name or name, OPSET)
     graph.metadata = {entry.key: entry.value for entry in model.metadata_props}
     versions = {o.domain: o.version for o in model.opset_import}
     versions[""] = opset_of(model)
-    builder = OnnxBuilder(graph, name, versions, HANDLERS, staged)
+    builder = OnnxBuilder(graph, name, versions, {**HANDLERS, **own}, staged)
     for proto in model.graph.initializer:
         builder.initializer(proto)
     if model.graph.sparse_initializer:

@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 from tilewright.compiler.errors import CompileError, StagingError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.ops.kernel import BY_A_KERNEL
 from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 from tilewright.compiler.limits import (
     check_attributes,
@@ -260,7 +261,9 @@ class OnnxBuilder:
             handler(self, node)
         elif domain:
             known = sorted(op for d, op in self.handlers if d == domain)
-            raise UnsupportedError(f"{node.label} of domain {domain!r} is not supported; supported: {', '.join(known)}")
+            raise UnsupportedError(
+                f"{node.label} of domain {domain!r} is not supported; supported: {', '.join(known)}; {BY_A_KERNEL}"
+            )
         else:
             self.passthrough(node)
         self.current = outer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -14,6 +14,7 @@ from tilewright.common import store
 from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError, StagingError, UnsupportedError
 from tilewright.compiler.importer.onnx.foreign import foreign_format
+from tilewright.compiler.graph.ops.kernel import BY_A_KERNEL, NodeKernel
 from tilewright.compiler.limits import check_nodes
 from tilewright.compiler.onnx.equations import check_equations
 from tilewright.compiler.onnx.external_data import load_external_data
@@ -26,6 +27,11 @@ _STANDARD = ("", "ai.onnx")
 _CONTRIB = "com.microsoft"
 _CONTRIB_OPS = ("LayerNormalization", "SimplifiedLayerNormalization")
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", _CONTRIB)
+
+
+def op_of(node: onnx.NodeProto) -> str:
+    """Returns the domain and op of a node as kernels name them, such as "com.me::Deform"; without ONNX's own domain."""
+    return node.op_type if node.domain in _STANDARD else f"{node.domain}::{node.op_type}"
 
 
 @contextlib.contextmanager
@@ -52,12 +58,15 @@ def source_name(source: str | Path | bytes | onnx.ModelProto) -> str:
     return (source.graph.name if isinstance(source, onnx.ModelProto) else "") or "model"
 
 
-def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelProto:
+def load(
+    source: str | Path | bytes | onnx.ModelProto, name: str, kernels: Sequence[NodeKernel] = ()
+) -> onnx.ModelProto:
     """Decodes and checks a model.
 
     Args:
         source: file name, serialised model, or a ModelProto (copied, never changed).
         name: first in every message.
+        kernels: kernels that may run nodes, of any domain.
 
     Returns:
         The model with functions inlined and external data loaded.
@@ -80,7 +89,7 @@ def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelP
         load_external_data(model, path)
     except CompileError as error:
         raise CompileError(f"{name}: {error}") from None
-    _check_header(model, name)
+    _check_header(model, name, kernels)
     for value in model.graph.output:
         # The checker requires types that are inferred anyway, and unused.
         if value.type.WhichOneof("value") is None or (
@@ -121,7 +130,7 @@ def _read(source: str | Path | bytes) -> tuple[bytes, Path | None]:
         raise CompileError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _check_header(model: onnx.ModelProto, name: str) -> None:
+def _check_header(model: onnx.ModelProto, name: str, kernels: Sequence[NodeKernel]) -> None:
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise CompileError(f"{name}: not an ONNX model: it holds no graph")
     if not model.opset_import and model.ir_version < 3:
@@ -133,10 +142,11 @@ def _check_header(model: onnx.ModelProto, name: str) -> None:
         raise UnsupportedError(f"{name}: opset {version} of the ONNX domain; {OLDEST_OPSET} to {OPSET} are accepted")
     local = {f.domain for f in model.functions}
     for node in model.graph.node:
-        if node.domain not in _DOMAINS and node.domain not in local:
+        taken = any(kernel.runs_op(op_of(node)) for kernel in kernels)
+        if node.domain not in _DOMAINS and node.domain not in local and not taken:
             raise UnsupportedError(
-                f"{name}: {node.op_type} {node.name!r} is of domain {node.domain!r}; "
-                "the domains of ONNX, com.microsoft and functions in the model are accepted"
+                f"{name}: {op_of(node)} {node.name!r} is of domain {node.domain!r}; the domains of ONNX, com.microsoft "
+                f"and functions in the model are accepted, and {BY_A_KERNEL}"
             )
         if node.domain not in versions and node.domain not in _STANDARD and node.domain not in local:
             # Some exporters use com.microsoft without importing it; the contrib ops have one version only.

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.graph.ops.elementwise import QLut
+from tilewright.compiler.graph.ops.kernel import QKernel
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.limits import MAX_NPU_ELEMENTS
 from tilewright.compiler.npu.blocks.alias import MOVES
@@ -41,7 +42,14 @@ class Placement(Struct):
         return node.outputs[0] in self.npu
 
     def move_to_cpu(self, node: Node, reason: str) -> None:
-        """Moves a node to the CPU for a reason."""
+        """Moves a node to the CPU for a reason.
+
+        Raises:
+            CompileError: only a kernel of the user's can run it.
+        """
+        if isinstance(node.quantized, QKernel):
+            op = node.quantized
+            raise CompileError(f"{op.facts.label} is run by kernel {op.kernel.name} on the NPU, or not at all: {reason}")
         self.npu.discard(node.outputs[0])
         self.reasons[node.name or node.outputs[0]] = reason
 
