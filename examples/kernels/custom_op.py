@@ -1,7 +1,7 @@
 """An op of your own in an ONNX model: com.me::Pyramid(x, w), the sum of 3x3 convolutions with a dilation each.
 
-`tilewright run MODEL --kernels examples/kernels/custom_op.py --check`. Between DequantizeLinear and QuantizeLinear the
-node reads and makes int8; `runs` gets its attributes, constants and steps, and returns the kernel's constants.
+`tilewright run MODEL --kernels examples/kernels/custom_op.py --check`. `runs` gets a node's attributes, constants and
+steps (between DequantizeLinear and QuantizeLinear the node is one of int8), and returns the kernel's constants.
 """
 
 import numpy as np
@@ -14,23 +14,21 @@ from tilewright.isa import numerics
 @tk.kernel
 def pyramid(k, x, *, w, dilations=(1, 2, 3), zero_points=(0, 0), scale=1 / 1024, rows=4):
     levels = [k.weights(own, pad=d, dilation=d) for own, d in zip(w, dilations, strict=True)]
-    params = k.params(-zero_points[0] * w.sum((0, 2, 3, 4), np.int32), scale)
-    y = k.tensor((1, w.shape[1], x.rows, x.columns))
+    y, params = k.tensor((1, w.shape[1], x.rows, x.columns)), k.params(-zero_points[0] * w.sum((0, 2, 3, 4)), scale)
     for part in tk.chunks(x.rows, rows):
         sums = None
         for own in levels:
             tile = k.load(x.at(own.rows(part), own.columns(range(x.columns))), pad=zero_points[0])
             sums = k.matmul(tile, own, into=sums)
         k.requantise(sums, params, zero_point=zero_points[1], into=y.at(part))
-        del sums
     return y
 
 
 @pyramid.runs("com.me::Pyramid")
 def constants(node):
-    (x, w), y, dilations = node.inputs, node.output, node.attributes["dilations"]
+    (x, w), y = node.inputs, node.output
     steps = {"scale": x.scale * w.scale / y.scale, "zero_points": (x.zero_point, y.zero_point)}
-    return {"w": w.values, "dilations": dilations, **steps}
+    return {"w": w.values, "dilations": node.attributes["dilations"], **steps}
 
 
 @pyramid.reference

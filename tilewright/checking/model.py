@@ -88,7 +88,8 @@ def check(
             raise UsageError(f"{normal.name} is compiled in parts: give its inputs by name, and compare outputs only")
         return check_outputs(model, normal, inputs, runner, given)
     arrays = random_inputs(normal, seed) if inputs is None else check_inputs(normal, inputs)
-    reference = reference_of(model)
+    sizes = {name: array.shape for name, array in arrays.items()}
+    reference = reference_of(model, options.get("kernels") or (), sizes)
     fixed = {name: np.asarray(value) for name, value in (options.get("constants") or {}).items()}
     if normal.states:
         if isinstance(reference, Reference):

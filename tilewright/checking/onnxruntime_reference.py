@@ -33,6 +33,7 @@ from tilewright.store.files import check_readable, is_mlir, is_tflite
 if TYPE_CHECKING:
     from tilewright.checking.iree_reference import IreeReference
     from tilewright.checking.litert_reference import LiteRtReference
+    from tilewright.kernel import Kernel
 
 _SEVERITY_FATAL = 4  # errors are raised, too
 NEAR = 1e-6
@@ -195,6 +196,10 @@ class Reference:
             options.optimized_model_filepath = str(optimised)
         return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
+    def feeds(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The values that sessions are given for inputs of the model."""
+        return dict(inputs)
+
     def release(self) -> None:
         """Frees the session's memory; the next run makes another."""
         self._session = None
@@ -211,7 +216,7 @@ class Reference:
     def _run(self, inputs: Mapping[str, np.ndarray]) -> None:
         if self._session is None:
             self._session = self.session(self.proto)
-        self._expected = self._session.run(None, dict(inputs))
+        self._expected = self._session.run(None, self.feeds(inputs))
 
     def _retry(self, inputs: Mapping[str, np.ndarray], why: str) -> bool:
         """Whether the model runs without the setting for exact kernels, or without graph optimisations."""
@@ -261,7 +266,7 @@ class Reference:
         self.release()  # two sessions at a time take much memory
         try:
             session, ops = self._with_ops(proto)
-            found = session.run(None, dict(inputs))
+            found = session.run(None, self.feeds(inputs))
             del session
             why = "observing it changes what the reference computes"
         except Exception as error:
@@ -281,8 +286,17 @@ class Reference:
             self._observe(names[len(names) // 2 :], inputs, values, missing)
 
 
-def reference_of(model: str | Path | bytes | onnx.ModelProto) -> Reference | LiteRtReference | IreeReference:
-    """The reference runtime of a model: LiteRT for TFLite, IREE for TOSA, else onnxruntime."""
+def reference_of(
+    model: str | Path | bytes | onnx.ModelProto,
+    kernels: Sequence[Kernel] = (),
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Reference | LiteRtReference | IreeReference:
+    """The reference runtime of a model: LiteRT for TFLite, IREE for TOSA, else onnxruntime.
+
+    Args:
+        kernels: kernels that may run nodes of an ONNX model, whose references in numpy stand for them.
+        shapes: shapes of the inputs, which these nodes need.
+    """
     if is_mlir(model):
         if not isinstance(model, str | Path):
             raise UsageError("MLIR bytecode: give the program as text")
@@ -294,6 +308,10 @@ def reference_of(model: str | Path | bytes | onnx.ModelProto) -> Reference | Lit
         from tilewright.checking.litert_reference import LiteRtReference  # the importer of TFLite
 
         return LiteRtReference(model, float_weights=True)
+    if any(kernel.runs_nodes for kernel in kernels):
+        from tilewright.checking.kernel_reference import KernelReference  # the importer of ONNX
+
+        return KernelReference(model, kernels, shapes or {})
     return Reference(model)
 
 

@@ -154,7 +154,7 @@ kernels_option = click.option(
     "--kernels",
     callback=_kernels,
     metavar="FILE",
-    help="Python file with kernels that take the place of layers, see tilewright.kernel.",
+    help="Python file with kernels that take the place of layers or run nodes, see tilewright.kernel.",
 )
 
 objective_option = click.option(

@@ -189,6 +189,7 @@ class Job:
             self.report = tw.check(
                 model, self.inputs, shapes=shapes, keep=mode, device=self.runner, program=self.program,
                 effort=self.request.options.effort, constants=self.request.constants, tolerance=tolerance,
+                kernels=self.request.options.kernels,
             )  # fmt: skip
 
 

@@ -36,12 +36,13 @@ class Chip(RowMachine):
         start: the mark at the kernel's begin.
         sections: marks at which sections begin and end.
         tensors: tensors in DRAM that the kernel made.
+        macs: multiply-accumulates of existing channels so far.
     """
 
     def __init__(self, context: Context, make: Callable[[str, Sequence[int], Line], Tensor]) -> None:
         super().__init__(context)
         self.tensors: list[Tensor] = []
-        self._products = self._macs = 0
+        self._products = self.macs = 0
         self.start = self.mark_of("")
         self._make = make
         self.sections: list[Mark] = []
@@ -120,7 +121,7 @@ class Chip(RowMachine):
     def mark_of(self, name: str) -> Mark:
         """Returns the work written so far, as the begin of a section."""
         emitter = self.context.emitter
-        return Mark(name, emitter.position, self._products, self._macs, emitter.read_bytes, emitter.write_bytes)
+        return Mark(name, emitter.position, self._products, self.macs, emitter.read_bytes, emitter.write_bytes)
 
     # Transfers.
 
@@ -143,7 +144,7 @@ class Chip(RowMachine):
         fill = 0 if pad is None else pad
         there = part.in_act(self.context)
         if there is not None and into is None and part.has_border(self.context, fill):
-            tile = self._noted(Tile([Room.in_act(there, part.size)], user_line()))
+            tile = self._noted(Tile([Room.in_act(there, part)], user_line()))
         else:
             tile = self._begun(into, part.size)
             self._require_neighbours(tile)
@@ -179,7 +180,7 @@ class Chip(RowMachine):
         at = [r.start - whole.start for r, whole in zip(inside.ranges[1:], part.ranges[1:], strict=True)]
         _, rows, columns = inside.size
         target = tile.at(range(at[0], at[0] + rows), range(at[1], at[1] + columns))
-        source = Tile([Room.in_act(there, inside.size)], user_line())
+        source = Tile([Room.in_act(there, inside)], user_line())
         self._elements(Source.ACT, source, None, target, PostWork())
 
     @operation
@@ -190,7 +191,7 @@ class Chip(RowMachine):
         tile = tile.read("store")
         there = part.in_act(self.context)
         if there is not None:
-            self._elements(Source.ACT, tile, None, Tile([Room.in_act(there, part.size)], user_line()), PostWork())
+            self._elements(Source.ACT, tile, None, Tile([Room.in_act(there, part)], user_line()), PostWork())
         else:
             self._require_neighbours(tile)
             self.context.store_box(part.tensor.memory, part.box, tile.place)
@@ -237,7 +238,7 @@ class Chip(RowMachine):
                 place.base, part.load(self.context), acc, reduce, outer, accumulate=into is not None
             )
         self._products += pixels * rows * per_row
-        self._macs += pixels * kh * kw * weights.channels[0] * weights.channels[1]
+        self.macs += pixels * kh * kw * weights.channels[0] * weights.channels[1]
         return sums
 
     @operation
@@ -270,7 +271,7 @@ class Chip(RowMachine):
             box = whole._replace(block=whole.block + some.start, blocks=len(some))
             at = place._replace(base=place.base + some.start * place.plane)
             layer.push(self.context, box, at, sums.span[0] + some.start * pixels * lanes // wide, shared)
-        self._macs += pixels * window.channels * math.prod(window.window.kernel)
+        self.macs += pixels * window.channels * math.prod(window.window.kernel)
         return sums
 
     def _origin(self, tile: Tile, window: WindowWeights) -> tuple[Origin, tuple[int, int]]:

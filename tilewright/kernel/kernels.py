@@ -222,6 +222,11 @@ class Kernel:
         self._require_constants(constants)
         return KernelLayer.of(layer, self.name, self.function, constants)
 
+    @property
+    def runs_nodes(self) -> bool:
+        """True if it runs nodes of ONNX models."""
+        return bool(self._ops)
+
     def runs_op(self, op: str) -> bool:
         """Returns True if it may run nodes of an op of ONNX models, such as "com.me::Deform"."""
         return op in self._ops

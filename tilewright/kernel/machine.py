@@ -110,7 +110,7 @@ class Machine:
         into.require_inside()
         require_size("the part", into.size, size)
         there = into.in_act(self.context)
-        tile = self._begun(None, size) if there is None else Tile([Room.in_act(there, size)], user_line())
+        tile = self._begun(None, size) if there is None else Tile([Room.in_act(there, into)], user_line())
         yield tile
         tile.written[...] = True
         if not stored:
@@ -181,7 +181,7 @@ class Machine:
 
     def _require_apart(self, out: Tile, tile: Tile) -> None:
         """Raises `KernelError` if a result would overwrite vectors of an operand that are still to be read."""
-        if out.room.span[0] < tile.room.span[1] and tile.room.span[0] < out.room.span[1]:
+        if out.room.overlaps(tile.room):
             raise KernelError(f"the result would overwrite vectors of {tile!r} before they are read")
 
 

@@ -22,6 +22,7 @@ from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
 from tilewright.compiler.npu.layers.elementwise import ElementLayer
 from tilewright.compiler.npu.layers.layer import Layer, Post
 from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
+from tilewright.compiler.npu.layers.products import Products
 from tilewright.compiler.npu.layers.tiling import OutputPart
 from tilewright.compiler.npu.views import View
 from tilewright.isa.instructions import Rounding
@@ -271,6 +272,10 @@ class KernelLayer(Layer):
             raise CompileError(f"{self.what}: {error}") from None
         finally:
             chip.close()
+        if self.before is None and chip.macs:
+            y, self.macs = self.output, chip.macs
+            each = np.ones(y.h, np.int64), np.ones(y.w, np.int64)
+            self.products = Products(*each, self.macs // (y.n * y.c * y.h * y.w), y.n * y.c)
         return chip.peak
 
 

@@ -240,12 +240,14 @@ class Room:
         tile: the place, from the first vector on.
         written: vectors that hold values, bool [blocks, rows, columns].
         span: first row of ACT and the one behind the last.
+        buffer: buffer of the tensor whose part it is, "" for rows of a tile's own.
     """
 
     tile: ActTile
     written: np.ndarray
     span: tuple[int, int]
     origin: Origin | None = None
+    buffer: str = ""
     _free: Any = field(default=None, repr=False)
 
     @staticmethod
@@ -268,12 +270,20 @@ class Room:
         if self._free is not None:
             self._free()
 
+    def overlaps(self, other: Room) -> bool:
+        """Returns True if both have rows of ACT in common.
+
+        Only one room, or parts of one tensor, can: where a kernel is tried, tensors have no rows yet.
+        """
+        same = self is other or (self.buffer == other.buffer != "")
+        return same and self.span[0] < other.span[1] and other.span[0] < self.span[1]
+
     @staticmethod
-    def in_act(tile: ActTile, size: tuple[int, int, int]) -> Room:
-        """Returns the room of values that are in ACT for other reasons."""
-        blocks, rows, columns = size
+    def in_act(tile: ActTile, part: Part) -> Room:
+        """Returns the room of a part of a tensor that stays in ACT, where it is."""
+        size = blocks, rows, columns = part.size
         last = tile.base + (blocks - 1) * tile.plane + (rows - 1) * tile.line + (columns - 1) * tile.step
-        return Room(tile, np.ones(size, bool), (tile.base, last + 1))
+        return Room(tile, np.ones(size, bool), (tile.base, last + 1), buffer=part.tensor.view.buffer)
 
 
 class Tile:

@@ -83,6 +83,9 @@ class NodeKernel(Protocol):
     def result_shape(self, node: NodeFacts, constants: Mapping[str, Any]) -> tuple[int, ...] | None:
         """Returns the shape of a node's result as the kernel has it; None if it does not know."""
 
+    def expected(self, inputs: Sequence[np.ndarray], constants: Mapping[str, Any]) -> Any:
+        """Returns the result by the kernel's reference in numpy, int8, of int8 inputs."""
+
     def layer_of(self, op: QKernel, inputs: Sequence[Any], output: Any) -> Any:
         """Returns the layer of the NPU (`tilewright.compiler.npu.layers.layer.Layer`) that runs a node on views."""
 

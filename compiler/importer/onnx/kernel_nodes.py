@@ -108,7 +108,9 @@ class KernelNodes:
             raise UnsupportedError(f"{label}: {_names(readers)} quantise its result {result!r} with different scales")
         first = readers[0]
         node.output[0] = first.output[0]
-        self._links[first.output[0]] = _Link(steps, found[0], self._dtype(first), shape or self._shapes.get(first.output[0]))
+        self._links[first.output[0]] = _Link(
+            steps, found[0], self._dtype(first), shape or self._shapes.get(first.output[0])
+        )
         for other in readers[1:]:
             other.CopyFrom(helper.make_node("Identity", [first.output[0]], [other.output[0]], other.name))
         model.graph.node.remove(first)
@@ -137,7 +139,7 @@ class KernelNodes:
         link, name = self._links[node.outputs[0]], f"{node.domain}::{node.op}" if node.domain else node.op
         label = f"{name} {node.name or node.outputs[0]!r}"
         tensors = [builder.tensor(i) if i else None for i in node.inputs]
-        inputs = [t and _value(label, t, step) for t, step in zip(tensors, link.inputs, strict=True)]
+        inputs = [None if t is None else _value(label, t, step) for t, step in zip(tensors, link.inputs, strict=True)]
         acts = [t for t in tensors if t is not None and not t.is_const]
         if not acts:
             raise UnsupportedError(f"{label} reads constants alone; a kernel runs it where it reads a tensor")
@@ -171,7 +173,7 @@ class KernelNodes:
             constants = kernel.constants_for(facts)
             if constants is not None:
                 return kernel, constants
-        raise UnsupportedError(f"{facts.label}: no kernel takes it ({', '.join(k.name for k in asked)} returned None)")
+        raise UnsupportedError(f"{facts.label}: no kernel takes it (asked: {', '.join(k.name for k in asked)})")
 
 
 def _value(label: str, t: Tensor, step: _Step) -> NodeValue:

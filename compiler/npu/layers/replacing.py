@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from tilewright.compiler.graph.ops.kernel import NodeKernel
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.isa.config import NpuConfig
 
 
 @runtime_checkable
-class LayerKernel(Protocol):
-    """A kernel that can take the place of layers, as `tilewright.kernel.Kernel` is.
-
-    Attributes:
-        name: name for messages.
-    """
-
-    name: str
+class LayerKernel(NodeKernel, Protocol):
+    """A kernel that can take the place of layers and run nodes, as `tilewright.kernel.Kernel` is."""
 
     def layer_for(self, layer: Layer, config: NpuConfig) -> Layer | None:
         """Returns the layer that makes the same tensor by the kernel; None to leave the layer as it is."""

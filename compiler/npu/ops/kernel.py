@@ -16,7 +16,7 @@ from tilewright.isa.program import Layout
 class KernelOp(NpuOp[QKernel]):
     """A node of a domain of the user's own, by a kernel of the user's."""
 
-    condition = "always: a kernel given with `kernels` runs it, on [N, C, H, W] or [rows, channels]"
+    condition = "a kernel given with `kernels` runs it"
     layout = Layout.CHANNELS_FIRST
 
     def layout_of(self, rank: int) -> Layout:

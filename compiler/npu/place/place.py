@@ -49,7 +49,9 @@ class Placement(Struct):
         """
         if isinstance(node.quantized, QKernel):
             op = node.quantized
-            raise CompileError(f"{op.facts.label} is run by kernel {op.kernel.name} on the NPU, or not at all: {reason}")
+            raise CompileError(
+                f"{op.facts.label} is run by kernel {op.kernel.name} on the NPU, or not at all: {reason}"
+            )
         self.npu.discard(node.outputs[0])
         self.reasons[node.name or node.outputs[0]] = reason
 

@@ -72,6 +72,9 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "attention": ((20, 24), {"rows": 8}),
     "rms_norm": ((20, 24), {"w": values(20, 24), "gamma": random.uniform(0.5, 1.5, 24), "rows": 8}),
     "gemv_4_bits": ((1, 72), {"w": random.integers(-8, 8, (40, 72), np.int8), "outputs": 2, "inputs": 2}),
+    "custom_op": (
+        (1, 24, 11, 9), {"w": values(2, 20, 24, 3, 3), "dilations": (1, 2), "zero_points": (3, -7), "rows": 4},
+    ),
     "dilated_groups": ((1, 48, 9, 9), {"w": values(3, 24, 16, 3, 3), "rows": 2}),
 }  # fmt: skip
 

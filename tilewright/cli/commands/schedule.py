@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,6 +39,7 @@ from tilewright.tuning.schedule_file import Recorder, text_of
 @memory_options.options
 @arguments.clock_option
 @arguments.tuning_option("--tuning")
+@arguments.kernels_option
 @arguments.json_option
 @arguments.gather(memory_options.MemoryOptions, "beside")
 def command(
@@ -47,6 +49,7 @@ def command(
     shapes: tuple[tuple[str, list[int]], ...],
     effort: int,
     tuning: str | None,
+    kernels: tuple[Any, ...],
     json_path: str | None,
     beside: memory_options.MemoryOptions,
 ) -> None:
@@ -63,10 +66,10 @@ def command(
         raise UsageError(f"{model} is compiled already: give the model it was made from")
     machine = NpuConfig.load(config or "base")
     _, timing = beside.clock_and_memory(machine)
-    options = CompileOptions(effort=effort, memory=timing)
+    options = CompileOptions(effort=effort, memory=timing, kernels=kernels)
     log = open_log(tuning)
     recorder = Recorder(Advisor(log.best) if log is not None and log.findings else None, effort)
-    source = ModelSource(model, arguments.same_input_once(shapes))
+    source = ModelSource(model, arguments.same_input_once(shapes), kernels=kernels)
     build = builder(source, machine, options, compared_by=functools.partial(measure, timing=timing))
     with terminal.Working(f"compiling {model.name}"), terminal.stdout_for_json(json_path):
         program = build(recorder)

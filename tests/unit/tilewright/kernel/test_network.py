@@ -133,7 +133,7 @@ def test_a_kernel_that_never_fits_is_refused() -> None:
 def test_kernels_must_be_kernels() -> None:
     with pytest.raises(tw.UsageError, match=r"kernels must be made by tilewright\.kernel\.kernel"):
         tw.compile(quantized_chain(1), kernels=[print])
-    with pytest.raises(tk.KernelError, match=r"plain takes no layers: write @plain\.replaces"):
+    with pytest.raises(tk.KernelError, match=r"plain takes no layers and no nodes: write @plain\.replaces or \.runs"):
         tw.compile(quantized_chain(1), kernels=[tk.Kernel(plain)])
 
 
