@@ -23,6 +23,8 @@ from tilewright.compiler.importer.onnx.loader import op_of
 from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 from tilewright.compiler.onnx.onnx_ops import numpy_dtype
 
+#: Attributes that stand-ins in sessions of onnxruntime need, of which kernels are not told.
+SHAPE, ZERO = "tilewright_shape", "tilewright_zero"
 _DEQUANTIZE, _QUANTIZE = "DequantizeLinear", "QuantizeLinear"
 
 
@@ -148,7 +150,8 @@ class KernelNodes:
             raise UnsupportedError(f"{label}: its result is quantised to {dtype}; kernels make int8 or uint8")
         shape = None if link.shape is None else kernel_shape(link.shape)
         output = NodeValue(node.outputs[0], shape, None, link.output.scale, _stored(link.output.zero_point, dtype))
-        facts = NodeFacts(node.name or node.outputs[0], name, node.attrs, inputs, output)
+        attributes = {key: value for key, value in node.attrs.items() if key not in (SHAPE, ZERO)}
+        facts = NodeFacts(node.name or node.outputs[0], name, attributes, inputs, output)
         kernel, constants = self._chosen(facts)
         if link.shape is None:
             made = kernel.result_shape(facts, constants)

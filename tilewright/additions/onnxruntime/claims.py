@@ -12,6 +12,7 @@ from onnx import ModelProto
 from tilewright.api.compilation import compile_program
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.importer.onnx import import_onnx
+from tilewright.compiler.importer.onnx.loader import op_of
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.passes import FRONTEND, run_passes
@@ -53,9 +54,11 @@ class Claim:
 
     def describe(self, options: Options, config: NpuConfig) -> dict[str, Any]:
         """The report of a session, as JSON."""
-        nodes = self.model.graph.node
+        nodes, kernels = self.model.graph.node, kernels_of(options)
+        taken = [nodes[i] for group in self.groups for i in group]
         return {
             "nodes": len(nodes),
+            "kernels": [n.name for n in taken if any(kernel.runs_op(op_of(n)) for kernel in kernels)],
             "device": options.device,
             "config": config.name,
             "programs": [
@@ -136,10 +139,11 @@ def _compiled(
     part = parts.part(group)
     if not part.graph.output:
         return None, dict.fromkeys(group, "nobody reads what it computes")
+    kernels = kernels_of(options)
     try:
-        graph = import_onnx(part)
+        graph = import_onnx(part, kernels=kernels)
     except CompileError as error:
-        return None, _culprits(parts, group, _reason(error))
+        return None, _culprits(parts, group, _reason(error), kernels)
     try:
         if options.claim == "npu":
             run_passes(graph, FRONTEND)
@@ -169,12 +173,12 @@ def kernels_of(options: Options) -> tuple[Kernel, ...]:
     return load_kernels(options.kernels)
 
 
-def _culprits(parts: Parts, group: list[int], reason: str) -> dict[int, str]:
+def _culprits(parts: Parts, group: list[int], reason: str, kernels: Sequence[Kernel]) -> dict[int, str]:
     """Reasons against the nodes of a group that cannot be imported alone, else against the first one with which the
     group cannot."""
     found = {}
     for i in group:
-        why = _misfit(parts, [i])
+        why = _misfit(parts, [i], kernels)
         if why:
             found[i] = why
     if found:
@@ -182,20 +186,20 @@ def _culprits(parts: Parts, group: list[int], reason: str) -> dict[int, str]:
     good, bad = 0, len(group)
     while bad - good > 1:
         middle = (good + bad) // 2
-        if _misfit(parts, group[:middle]):
+        if _misfit(parts, group[:middle], kernels):
             bad = middle
         else:
             good = middle
     return {group[bad - 1]: reason}
 
 
-def _misfit(parts: Parts, places: Sequence[int]) -> str:
+def _misfit(parts: Parts, places: Sequence[int], kernels: Sequence[Kernel]) -> str:
     """Why nodes cannot be imported, "" if they can."""
     part = parts.part(places)
     if not part.graph.output:
         return ""
     try:
-        import_onnx(part)
+        import_onnx(part, kernels=kernels)
     except CompileError as error:
         return _reason(error)
     return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,19 +59,45 @@ def onnxruntime_session(
     """
     ort = _onnxruntime()
     chosen = ort.SessionOptions() if session_options is None else session_options
+    stand_ins: list[str] = []
     if options.get("kernels"):  # the compiler's process may run elsewhere
         options["kernels"] = Path(str(options["kernels"])).absolute()
+        model, stand_ins = _with_stand_ins(model, options["kernels"])
     texts = {name: str(value) for name, value in {"device": device, **options}.items()}
     chosen.add_provider_for_devices(register(), texts)
     source = model if isinstance(model, str | bytes) else str(model) if isinstance(model, Path) else None
     try:
-        return ort.InferenceSession(
+        session = ort.InferenceSession(
             model.SerializeToString() if source is None else source,  # type: ignore[union-attr]
             chosen,
             enable_fallback=0,  # an error is one, and not a session without the provider
         )
     except Exception as error:
         raise UsageError(f"onnxruntime makes no session: {_line(error)}") from None
+    _require_taken(stand_ins)
+    return session
+
+
+def _with_stand_ins(
+    model: str | Path | bytes | onnx.ModelProto, file: Path
+) -> tuple[str | Path | bytes | onnx.ModelProto, list[str]]:
+    """A model with stand-ins for the nodes that only kernels run, and the names of these nodes."""
+    from tilewright.kernel.files import load_kernels  # sessions without kernels need not wait for the compiler
+    from tilewright.onnxruntime.stand_ins import with_stand_ins
+
+    kernels = load_kernels(file)
+    made, names = with_stand_ins(model, kernels) if any(k.runs_nodes for k in kernels) else (None, [])
+    return made or model, names
+
+
+def _require_taken(stand_ins: Sequence[str]) -> None:
+    """Raises UsageError for a node with a stand-in that no kernel runs in the session made last: it would be zeros."""
+    found: Any = reports()
+    taken = found[-1]["kernels"] if stand_ins and found else []
+    for name in stand_ins:
+        if name not in taken:
+            reasons = [left["reason"] for report in found[::-1] for left in report["left"] if left["node"] == name]
+            raise UsageError(f"onnxruntime makes no session: no kernel runs {name!r}: {next(iter(reasons), 'unknown')}")
 
 
 def onnxruntime_report() -> str:
