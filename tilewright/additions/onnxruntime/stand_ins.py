@@ -1,7 +1,7 @@
 """Stand-ins for nodes that kernels run and onnxruntime does not know: functions of the model that tell it their types.
 
-onnxruntime asks the provider about nodes before it puts the bodies of functions in their place. A node that is not taken
-would give zeros, so whoever makes the session has to look at the report.
+onnxruntime asks the provider about nodes before it puts the bodies of functions in their place. A node that is not
+taken would give zeros, so whoever makes the session has to look at the report.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.quantization import quantize_model
 from tilewright.torch import torchscript
+from tilewright.torch.custom_ops import translations
 
 if TYPE_CHECKING:
     import onnx
@@ -88,6 +89,7 @@ def export(
                 opset_version=OPSET,
                 dynamo=True,
                 verbose=False,
+                custom_translation_table=translations(module.graph),
             )
     except Exception as error:  # torch raises many kinds; none of them is a fault of this package
         raise UsageError(f"torch cannot export the module: {_first_line(error)}") from error

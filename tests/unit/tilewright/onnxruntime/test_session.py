@@ -17,12 +17,15 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+import tilewright
 from tests.common import onnx_models
+from tests.common.custom_ops import pyramid_model
 from tests.common.onnx_models import model_of
 from tests.common.paths import ROOT
 from tests.common.quantized_chain import input_of, quantized_chain
 from tests.common.side_by_side import side_by_side
 from tilewright.errors import UsageError
+from tilewright.kernel.files import load_kernels
 from tilewright.onnxruntime.library import compiler_process, reports
 from tilewright.onnxruntime.session import PROVIDER, onnxruntime_report, onnxruntime_session, register
 
@@ -78,6 +81,21 @@ def test_kernels_take_the_place_of_layers(tmp_path: Path) -> None:
     assert not same(model, feeds, kernels=wrong)
     with pytest.raises(UsageError, match="no such file of kernels"):
         onnxruntime_session(model, session_options=quiet(), kernels=tmp_path / "none.py")
+
+
+def test_kernels_run_nodes_that_onnxruntime_does_not_know(tmp_path: Path) -> None:
+    file = ROOT / "examples" / "kernels" / "custom_op.py"
+    model, x = pyramid_model(dilations=[1, 2]), np.random.default_rng(1).normal(0, 2, (1, 3, 12, 12))
+    feeds = {"x": x.astype(np.float32)}
+    running = onnxruntime_session(model, session_options=quiet(), config="tiny", kernels=file)
+    program = tilewright.compile_program(model, "tiny", kernels=load_kernels(file))
+    (got,) = running.run(None, feeds)
+    assert got.tobytes() == tilewright.Device("functional").run(program, feeds)["c.q.f"].tobytes()
+    assert last()["kernels"] == ["levels"]
+    large = tmp_path / "large.py"
+    large.write_text(file.read_text().replace("rows=4", "rows=400"))
+    with pytest.raises(UsageError, match=r"no kernel runs 'levels': kernel pyramid for .*large.py:\d+: 720 rows"):
+        onnxruntime_session(pyramid_model(dilations=[1, 2]), session_options=quiet(), config="nano", kernels=large)
 
 
 def test_what_is_not_taken_has_a_reason() -> None:

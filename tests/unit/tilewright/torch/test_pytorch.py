@@ -18,6 +18,7 @@ from torch import nn
 
 import tilewright as tw
 from tests.common import onnx_models, torch_networks
+from tilewright import kernel as tk
 from tilewright.quantization import quantize_model
 from tilewright.torch.pytorch import export, from_torch
 
@@ -154,3 +155,42 @@ def test_exported_program_with_open_sizes() -> None:
             x = torch.randn(count, 3, 8, 8)
             found = device.run(program, {program.inputs[0].name: x.numpy()})["output"]
             np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+@torch.library.custom_op("tilewright_tests::shrink", mutates_args=())
+def shrink(x: torch.Tensor, by: float, often: int = 1) -> torch.Tensor:
+    return torch.sign(x) * torch.clamp(torch.abs(x) - by * often, min=0)
+
+
+@shrink.register_fake
+def _shrink(x: torch.Tensor, by: float, often: int = 1) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@tk.kernel
+def looked_up(k: tk.Chip, x: tk.Tensor, *, table: np.ndarray) -> tk.Tensor:
+    y = k.tensor(x.shape)
+    k.apply(k.load(x.at()), k.table(table), into=y.at())
+    return y
+
+
+@looked_up.runs("tilewright_tests::shrink")
+def _table(node: tk.NodeFacts) -> dict[str, Any]:
+    x, y = node.tensors[0], node.output
+    real = (np.arange(-128, 128) - x.zero_point) * x.scale
+    small = np.sign(real) * np.maximum(np.abs(real) - node.attributes["by"] * node.attributes["often"], 0)
+    return {"table": np.clip(np.rint(small / y.scale) + y.zero_point, -128, 127).astype(np.int8)}
+
+
+def test_kernels_run_custom_operators() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        steps = torch.fake_quantize_per_tensor_affine(x, 0.5, 2, -128, 127)
+        return torch.fake_quantize_per_tensor_affine(shrink(steps, 3.0), 0.25, 7, -128, 127)
+
+    module, x = Call(forward).eval(), 20 * torch.randn(1, 12, 3, 3)
+    program = from_torch(module, (x,), config="tiny", kernels=[looked_up])
+    assert "kernel looked_up" in [row.op for row in program.layers]
+    (found,) = tw.Device("functional").run(program, {"x": x.numpy()}).values()
+    np.testing.assert_array_equal(found, module(x).numpy())
+    with pytest.raises(tw.TilewrightError, match=r"tilewright_tests::shrink 'node_shrink' is of domain .*by a kernel"):
+        from_torch(module, (x,), config="tiny")
