@@ -5,6 +5,7 @@ Scratchpad rows, semaphores, registers and the order of loads are derived, as fo
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -160,12 +161,16 @@ class Chip(RowMachine):
         return tile
 
     def _load_blocks(self, part: Part, tile: Tile, fill: int) -> None:
-        """Loads a part of a tensor in DRAM into a tile: some blocks at a time, so that work on them can begin."""
-        box, place, row = part.box, tile.place, self.config.block_in
+        """Loads a part of a tensor in DRAM into a tile: some blocks at a time, each in front of what first reads it.
+
+        So work on the first ones can begin, and the constants it needs do not come behind all of them.
+        """
+        box, place, row, line = part.box, tile.place, self.config.block_in, user_line()
         for some in pieces(tile.blocks, tile.rows * tile.columns * row // self.config.bus_bytes, _LOADED):
             own = box._replace(block=box.block + some.start, blocks=len(some))
             at = place._replace(base=place.base + some.start * place.plane)
-            self.context.load_box(part.tensor.memory, own, at, fill)
+            load = functools.partial(self._written, line, self.context.load_box, part.tensor.memory, own, at, fill)
+            tile.defer(some, part.tensor, load)
 
     def _copy(self, part: Part, tile: Tile, fill: int) -> None:
         """Copies a part of a tensor that is in ACT into a tile, with padding around it."""
@@ -190,6 +195,7 @@ class Chip(RowMachine):
         require_size("the part", part.size, tile.size)
         tile = tile.read("store")
         there = part.in_act(self.context)
+        part.begin_store()
         if there is not None:
             self._elements(Source.ACT, tile, None, Tile([Room.in_act(there, part)], user_line()), PostWork())
         else:
@@ -250,7 +256,7 @@ class Chip(RowMachine):
             window: weights of as many channel blocks as the tile has.
             into: must be None: the window mode makes new sums.
         """
-        tile = tile.read("depthwise")
+        tile = tile.read("depthwise", later=True)
         if into is not None:
             raise KernelError("depthwise makes new sums: add them behind, by requantise(..., add=)")
         if tile.blocks != len(window.blocks):
@@ -268,6 +274,7 @@ class Chip(RowMachine):
         wide = self.config.block_out
         unit = wide // math.gcd(pixels * lanes, wide)  # blocks whose sums are whole rows of ACC
         for some in pieces(tile.blocks, pushes, _PUSHES, unit):
+            tile.settle(some)
             box = whole._replace(block=whole.block + some.start, blocks=len(some))
             at = place._replace(base=place.base + some.start * place.plane)
             layer.push(self.context, box, at, sums.span[0] + some.start * pixels * lanes // wide, shared)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -109,6 +109,7 @@ class Machine:
             return
         into.require_inside()
         require_size("the part", into.size, size)
+        into.begin_store()
         there = into.in_act(self.context)
         tile = self._begun(None, size) if there is None else Tile([Room.in_act(there, into)], user_line())
         yield tile
@@ -116,6 +117,16 @@ class Machine:
         if not stored:
             self._store_blocks(tile, into, range(size[0]))
         into.note_stored()
+
+    def _written(self, line: Line, write: Callable[..., None], *arguments: Any) -> None:
+        """Writes operations of an earlier call, with its line, within a call that needs them now."""
+        emitter, now = self.context.emitter, user_line()
+        self.lines.append((emitter.position, emitter.numbers, now))
+        emitter.mark(str(line))
+        first = emitter.position
+        write(*arguments)
+        self.lines.append((first, emitter.numbers, line))
+        emitter.mark(str(now))
 
     def _store_blocks(self, tile: Tile, into: Target, blocks: range) -> None:
         """Stores some blocks of a result's tile, where the result is to be in DRAM."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,7 @@ class Tensor:
         border: value of the padding that lies around it where it stays in ACT; None where nothing is known of it.
         written: the vectors that hold values, bool [images, blocks, rows, columns].
         version: number of stores so far.
+        loaded: rooms that parts of it go to by loads that may still be to be written.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Tensor:
         border: int | None = None,
     ) -> None:
         self.border, self.version = border, 0
+        self.loaded: list[weakref.ref[Room]] = []
         self.name, self.shape, self.view, self.line = name, tuple(shape), view, line
         self.is_matrix = len(self.shape) == 2
         self.memory = replace(view, h=view.w, w=1, sh=view.block) if self.is_matrix else view
@@ -176,6 +178,12 @@ class Part:
         tile = context.tile_in_act(self.tensor.view, side)
         return None if tile is None else tile._replace(line=tile.step, step=0)
 
+    def begin_store(self) -> None:
+        """Writes the loads from its tensor that are still to come, before values of it change."""
+        for room in filter(None, (ref() for ref in self.tensor.loaded)):
+            room.settle()
+        self.tensor.loaded.clear()
+
     def note_stored(self) -> None:
         """Notes that all of it holds values."""
         self.mask[...] = True
@@ -241,6 +249,7 @@ class Room:
         written: vectors that hold values, bool [blocks, rows, columns].
         span: first row of ACT and the one behind the last.
         buffer: buffer of the tensor whose part it is, "" for rows of a tile's own.
+        loads: loads of some blocks that are still to be written, in their order.
     """
 
     tile: ActTile
@@ -248,6 +257,7 @@ class Room:
     span: tuple[int, int]
     origin: Origin | None = None
     buffer: str = ""
+    loads: list[tuple[range, Callable[[], None]]] = field(default_factory=list)
     _free: Any = field(default=None, repr=False)
 
     @staticmethod
@@ -269,6 +279,13 @@ class Room:
         """Frees the rows, if that was not done."""
         if self._free is not None:
             self._free()
+
+    def settle(self, blocks: range | None = None) -> None:
+        """Writes the loads of some blocks that are still to come, None for all of them."""
+        now = [load for load in self.loads if blocks is None or set(blocks) & set(load[0])]
+        self.loads = [load for load in self.loads if load not in now]
+        for _, write in now:
+            write()
 
     def overlaps(self, other: Room) -> bool:
         """Returns True if both have rows of ACT in common.
@@ -355,8 +372,12 @@ class Tile:
         found: np.ndarray = self.room.written[blocks, rows, columns]
         return found
 
-    def read(self, operation: str) -> Tile:
+    def read(self, operation: str, later: bool = False) -> Tile:
         """Returns the tile as it is now: its buffer does not change by later writes.
+
+        Args:
+            operation: name, for messages.
+            later: True if loads that are still to come are written by the caller, `settle`.
 
         Raises:
             KernelError: some of its vectors hold no values.
@@ -367,7 +388,20 @@ class Tile:
             raise KernelError(
                 f"{operation} reads {missing} vectors of {self!r} that nobody wrote, the first at {first}"
             )
+        if not later:
+            self.settle(range(self.blocks))
         return Tile([self.room], self.line, self._ranges)
+
+    def defer(self, blocks: range, tensor: Tensor, load: Callable[[], None]) -> None:
+        """Notes the load of some of its blocks from a tensor, to be written before they are read or the tensor changes."""
+        first = self._ranges[0].start
+        self.room.loads.append((range(first + blocks.start, first + blocks.stop), load))
+        tensor.loaded.append(weakref.ref(self.room))
+
+    def settle(self, blocks: range) -> None:
+        """Writes the loads of some of its blocks that are still to come."""
+        first = self._ranges[0].start
+        self.room.settle(range(first + blocks.start, first + blocks.stop))
 
     def begin_write(self, parts: bool = False) -> None:
         """Goes on to the next buffer, of which nothing is written yet; a part of a tile stays in its buffer.
@@ -379,6 +413,9 @@ class Tile:
             self._current = (self._current + 1) % len(self._rooms)
             self.room.written[...] = False
             self.room.origin = None
+            self.room.loads.clear()
+        else:
+            self.room.settle()
 
     @property
     def is_whole(self) -> bool:

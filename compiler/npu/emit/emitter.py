@@ -98,8 +98,12 @@ class Emitter:
         self.position += operations
 
     def mark(self, text: str) -> None:
-        """Adds a line of text to the listing, before the next operation."""
+        """Adds a line of text to the listing, before the next operation, in place of one that is there already."""
         if self.listing is not None:
+            if self._marks and self._marks[-1][0] == self.position:
+                self._marks.pop()
+            if self._marks and self._marks[-1][1] == text:
+                return
             self._marks.append((self.position, text))
 
     def end_step(self) -> list[int]:

@@ -192,3 +192,36 @@ def test_steps_of_parts_that_cannot_be() -> None:
     }.items():
         with pytest.raises(tk.KernelError, match=message):
             wrong.build((1, 20, 5, 6), how=how)
+
+
+@pytest.mark.medium
+def test_loads_have_the_values_of_their_place_in_the_program() -> None:
+    @tk.kernel
+    def exchanged(k: Chip, x: Tensor) -> Tensor:
+        y, identity = k.tensor(x.shape), k.table(range(-128, 128))
+        k.store(k.load(x.at()), y.at())
+        before = k.load(y.at())  # LOAD is written where `before` is read, but not behind the stores
+        half = x.rows // 2
+        k.apply(k.load(x.at(range(half))), k.table([0] * 256), into=y.at(range(half)))
+        buffer = k.load(y.at(range(half)), into=k.tile(x.blocks, x.rows).at(range(half)))  # zeros, in part of a tile
+        k.apply(before.at(range(half)), identity, into=y.at(range(half, x.rows)))
+        k.store(buffer, y.at(range(half)))
+        return y
+
+    x = np.random.default_rng(6).integers(-128, 128, (24, 20), np.int8)
+    wanted = np.concatenate([np.zeros((12, 20), np.int8), x[:12]])
+    for config in ("base", "tiny"):
+        np.testing.assert_array_equal(exchanged(x, config=config, device="cycle"), wanted)
+
+
+def test_constants_come_before_loads_that_are_read_later() -> None:
+    @tk.kernel
+    def windowed(k: Chip, x: Tensor, *, w: np.ndarray) -> Tensor:
+        window, y = k.window(w, pad=1), k.tensor(x.shape)
+        sums = k.depthwise(k.load(x.at(range(-1, x.rows + 1), range(-1, x.columns + 1)), pad=0), window)
+        k.requantise(sums, k.params(0, 1 / 64), into=y.at())
+        return y
+
+    built = windowed.build((1, 64, 9, 9), config="small", w=np.ones((64, 3, 3), np.int8))
+    loads = [line.split()[1][:3] for line in built.tiles if line.startswith("load")]
+    assert loads[0] == "act" and "act" in loads[loads.index("wgt") :]
