@@ -17,8 +17,12 @@ STEPS = (0.05, 1 / 32)
 def norm_and_product(k, x, *, w, gamma, scale=1 / 512, rows=16):
     weights, params, norm = k.weights(w), k.params(0, scale), k.normalisation(gamma, steps=STEPS)
     y = k.tensor((x.rows, len(w)))
-    for part in tk.chunks(x.rows, rows):
-        normed = k.norm(k.load(x.at(part)), norm)
+
+    def normed_parts():
+        for part in tk.chunks(x.rows, rows):
+            yield part, k.norm(k.load(x.at(part)), norm)
+
+    for part, normed in tk.ahead(normed_parts()):  # ROW works on the next rows while the array does these
         k.requantise(k.matmul(normed, weights), params, into=y.at(part))
     return y
 

@@ -393,7 +393,7 @@ class Tile:
         return Tile([self.room], self.line, self._ranges)
 
     def defer(self, blocks: range, tensor: Tensor, load: Callable[[], None]) -> None:
-        """Notes the load of some of its blocks from a tensor, to be written before they are read or the tensor changes."""
+        """Notes the load of some of its blocks, to be written before they are read or the tensor changes."""
         first = self._ranges[0].start
         self.room.loads.append((range(first + blocks.start, first + blocks.stop), load))
         tensor.loaded.append(weakref.ref(self.room))
