@@ -171,6 +171,9 @@ class Part:
 
     def in_act(self, context: Context) -> ActTile | None:
         """Returns the part where its tensor stays in ACT, None where it is in DRAM."""
+        buffer = self.tensor.view.buffer
+        if buffer not in context.resident and buffer not in context.bands:
+            return None
         if not self.tensor.is_matrix:
             return context.tile_in_act(self.tensor.view, self.box)
         blocks, rows, _ = self.ranges
