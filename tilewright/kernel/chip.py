@@ -29,6 +29,11 @@ _PRODUCTS, _PUSHES, _LOADED = 64, 256, 64
 class Chip(RowMachine):
     """The machine as a kernel sees it: the first argument of a kernel's function.
 
+    Tensors are in DRAM (`tensor`), tiles in ACT (`load`, `store`, `tile`), sums in ACC (`matmul`, `depthwise`); from
+    there `requantise` takes them. `add`, `multiply`, `apply`, `maximum`, `total`, `softmax` and `norm` work on tiles.
+    Constants are `weights`, `weights_from`, `window`, `params`, `table`, `exponentials` and `normalisation`. `lanes` is
+    the number of channels in a block.
+
     Args:
         context: the emission.
         make: makes a tensor in DRAM of a name and a shape.
@@ -128,7 +133,7 @@ class Chip(RowMachine):
 
     @operation
     def load(self, part: Part, *, pad: int | None = None, into: Tile | None = None) -> Tile:
-        """Loads a part of a tensor into ACT.
+        """Loads a part of a tensor into ACT. LOAD stands in the program where the tile is first read, block by block.
 
         Args:
             part: what to load, `tensor.at(...)`.
@@ -254,7 +259,7 @@ class Chip(RowMachine):
         Args:
             tile: the input, with the padding that the window needs, see `WindowWeights.rows`.
             window: weights of as many channel blocks as the tile has.
-            into: must be None: the window mode makes new sums.
+            into: must be None, as the window mode makes new sums.
         """
         tile = tile.read("depthwise", later=True)
         if into is not None:

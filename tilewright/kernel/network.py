@@ -280,8 +280,12 @@ class KernelLayer(Layer):
 
 
 def _digest(function: Function) -> str:
-    """Returns a digest of a function's source."""
-    return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
+    """Returns a digest of a function's source, or of its code where that is all there is, as at a prompt."""
+    try:
+        text = inspect.getsource(function).encode()
+    except OSError:
+        text = function.__code__.co_code + repr(function.__code__.co_consts).encode()
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 #: Returns the constants with which a kernel takes the place of a layer; None to leave the layer as it is.

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -19,13 +20,17 @@ ASSEMBLER = (GUIDE / "assembler.md").read_text(encoding="utf-8")
 
 @pytest.mark.medium
 def test_the_kernel_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    first, *others = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    names: dict[str, Any] = {}
     file = tmp_path / "guide.py"
-    file.write_text(code, encoding="utf-8")
-    exec(compile(code, str(file), "exec"), {})
+    file.write_text(first, encoding="utf-8")
+    exec(compile(first, str(file), "exec"), names)
     printed = capsys.readouterr().out
     assert "[112 113 114 115 116 117 118 119 120 121 122 123 124 125 126 127]]" in printed
     assert printed.rstrip().endswith("END")
+    for code in others:  # at a prompt, where there is no file
+        exec(compile(code, "<stdin>", "exec"), names)
+    assert capsys.readouterr().out == "True\n"
 
 
 def test_the_assembly_is_accepted(tmp_path: Path) -> None:
