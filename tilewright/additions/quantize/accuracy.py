@@ -7,6 +7,8 @@
     2. the best of these with weights and biases fitted to what each product reads (`correction`)
     3. while an output misses its goal: with the layers in floats that make most noise for the time they take
        (`precision`), fitted anew
+    4. where onnxruntime's plain quantiser, which leaves recurrent layers in floats, has the better outputs: with their
+       steps in floats, too
 
 All are measured as a whole (`judging`), and `decision` says which of them is taken: so what was seen is the least that
 one gets.
@@ -14,7 +16,7 @@ one gets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,8 +39,14 @@ BEST_TARGET = 40.0
 MARGIN = 1.5
 """Margin above the target on calibration samples, in dB: other samples are worse."""
 
+SLACK = 0.5
+"""Accuracy that may be given up beside the plain quantiser, in dB."""
+
 MOST_FLOATS = 0.1
 """Share of the multiply-accumulates that may stay in floats without being asked for."""
+
+_MOSTLY = 0.9
+"""Share of the multiply-accumulates in floats from which on a plain quantiser is none to compare with."""
 
 _CAUTION = (0.8, 0.4)
 """Noise to aim at in each round, as a fraction of the goal's: what is left is seldom as small as the parts say."""
@@ -114,12 +122,46 @@ class _Search:
         self.candidates: list[Candidate] = []
 
     def run(self) -> Decision:
-        plain = best = self._in_8_bits()
+        best = self._in_8_bits()
+        self.plain = best.recipe
         if self.wanted.fit:
-            best = plain.better(self._fitted(plain.recipe))
+            best = best.better(self._fitted(self.plain))
+        self.fits = best.recipe is not self.plain
+        floor, best = self._keep_recurrent(best)
         if self.goal is not None and best.noise.size and not best.reaches(self.goal):
-            self._keep_floats(plain.recipe, best, best is not plain, self.goal)
-        return Decision(self.candidates, self.goal, self.wanted.must_pay)
+            self._keep_floats(best, self.goal)
+        return Decision(self.candidates, self.goal, self.wanted.must_pay, floor)
+
+    def _keep_recurrent(self, best: Measured) -> tuple[float, Measured]:
+        """Measures candidates with recurrent layers in floats where the best is below the plain quantiser, which leaves
+        such layers as they are.
+
+        Returns:
+            SQNR of the worst output in dB that is wanted for that reason, -inf without one; the best.
+        """
+        whole = precision.recurrent(self.plain)
+        if not whole or self.goal is None or not self.wanted.must_pay or not best.noise.size:
+            return -np.inf, best
+        first = self.candidates[0].measured.recipe
+        measured = self.judge.measure(first.with_precision({**first.precision, **whole}))
+        plain = Candidate.of("recurrent layers in floats, minmax", measured, self.outputs)
+        floor = plain.decibels - SLACK
+        if plain.share > _MOSTLY or self._worst(best) >= floor:
+            return -np.inf, best
+        self.candidates.append(plain)
+        for name, kept in (("steps", precision.of_kind(self.plain, Kind.RECURRENT)), ("recurrent layers", whole)):
+            if self._worst(best) < floor:
+                best = self._with(best, kept, f"{name} in floats").better(best)
+        return floor, best
+
+    def _worst(self, measured: Measured) -> float:
+        """SQNR of the worst output of the user's model, in dB."""
+        return float(measured.decibels[: self.outputs].min(initial=200.0))
+
+    def _with(self, best: Measured, kept: Mapping[str, Precision], name: str) -> Measured:
+        """Measures the best with other precisions, too."""
+        recipe = self.plain.with_precision({**best.recipe.precision, **kept})
+        return self._fitted(recipe, best.recipe, name) if self.fits else self._measure(name, recipe)
 
     def _in_8_bits(self) -> Measured:
         """The best with weights rounded to the nearest."""
@@ -157,32 +199,21 @@ class _Search:
         self.candidates.append(Candidate.of(name, measured, self.outputs))
         return measured
 
-    def _keep_floats(self, plain: Recipe, best: Measured, fitted: bool, goal: float) -> None:
+    def _keep_floats(self, best: Measured, goal: float) -> None:
         """Measures candidates with layers in floats, until one reaches the goal. Weights fitted behind a layer count on
         its noise, so each choice is fitted anew behind the first layer that it changes. First come steps of recurrent
-        layers, whose noise adds up, and norms, which cost no products.
-
-        Args:
-            plain: the best without fitted weights.
-            best: the best of all.
-            fitted: whether weights are fitted.
-        """
-
-        def measured(precision: dict[str, Precision], name: str) -> Measured:
-            recipe = plain.with_precision(precision)
-            return self._fitted(recipe, best.recipe, name) if fitted else self._measure(name, recipe)
-
+        layers, whose noise adds up, and norms, which cost no products."""
         chosen = dict(best.recipe.precision)
-        steps = precision.of_kind(plain, Kind.RECURRENT)
-        for name, quiet in (("steps", steps), ("norms", precision.of_kind(plain, Kind.NORM))):
+        steps = precision.of_kind(best.recipe, Kind.RECURRENT)
+        for name, quiet in (("steps", steps), ("norms", precision.of_kind(best.recipe, Kind.NORM))):
             if not quiet:
                 continue
-            other = measured({**chosen, **quiet}, f"{name} in floats")
+            other = self._with(best, quiet, f"{name} in floats")
             if other.reaches(goal):
                 return
             if other.mean > best.mean:
                 best, chosen = other, {**chosen, **quiet}
-                plain = plain.with_precision(chosen)
+        plain = self.plain.with_precision(chosen)
         found = precision.sources(plain, self.samples, self.progress)
         most = times.all_macs(Network(plain.model)) * (MOST_FLOATS if self.wanted.must_pay else 1.0)
         noise = 10 ** (-goal / 10)
@@ -192,6 +223,6 @@ class _Search:
             if not kept:
                 return
             chosen |= kept
-            best = measured(chosen, f"{len(chosen)} layers in floats")
+            best = self._with(best, chosen, f"{len(chosen)} layers in floats")
             if best.reaches(goal):
                 return

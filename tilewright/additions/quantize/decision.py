@@ -87,11 +87,14 @@ class Decision:
     Attributes:
         goal: dB that every output should have; None where nothing was to be kept in floats.
         pays: whether what is kept in floats has to pay its time; else the goal is wanted at any price.
+        floor: dB that the worst output has to have where any candidate has them: those of the plain quantiser, which
+            leaves recurrent layers in floats.
     """
 
     candidates: Sequence[Candidate]
     goal: float | None
     pays: bool = True
+    floor: float = -math.inf
 
     @property
     def fastest(self) -> Candidate:
@@ -107,7 +110,8 @@ class Decision:
             return first
         price = PRICE if self.pays else 1e-3  # of two that reach the goal, the faster one
         value = lambda x: x.measured.level(goal) - price * math.log2(x.cycles / first.cycles)
-        return max([first, *(x for x in self.candidates if x.in_floats > first.in_floats)], key=value)
+        others = [first, *(x for x in self.candidates if x.in_floats > first.in_floats)]
+        return max([x for x in others if x.decibels >= self.floor] or others, key=value)
 
     @property
     def front(self) -> list[Candidate]:
@@ -123,7 +127,9 @@ class Decision:
         if chosen is first:
             missed = self.goal is not None and not chosen.measured.reaches(self.goal)
             return f"{first}; chosen" + (": nothing else that was tried pays, --best asks for more" if missed else "")
-        return f"{first}; chosen: {chosen}; --fastest gives the first"
+        why = f", as the plain quantiser, which leaves recurrent layers in floats, has {self.floor:.1f} dB or more"
+        why = why if first.decibels < self.floor else ""
+        return f"{first}; chosen: {chosen}{why}; --fastest gives the first"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the decision for JSON: the candidates in the order in which they were found."""

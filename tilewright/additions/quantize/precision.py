@@ -91,6 +91,19 @@ def of_kind(recipe: Recipe, kind: Kind) -> dict[str, Precision]:
     return {x.name: Precision.FLOAT for x in network.layers if x.kind is kind and x.name in chosen}
 
 
+def recurrent(recipe: Recipe) -> dict[str, Precision]:
+    """Recurrent layers with the products of their inputs in floats, as the user's model has them in one node."""
+    network, found = Network(recipe.model), of_kind(recipe, Kind.RECURRENT)
+    for layer in [x for x in network.layers if x.name in found]:
+        for name in layer.inputs:
+            maker = network.layer_of.get(name)
+            while maker is not None and maker.kind is Kind.MOVE:
+                maker = network.layer_of.get(maker.inputs[0])
+            if maker is not None and maker.kind is Kind.PRODUCT:
+                found[maker.name] = Precision.FLOAT
+    return found
+
+
 def groups(network: Network, decided: Collection[str] = ()) -> list[Group]:
     """Groups all layers but those that only move elements.
 

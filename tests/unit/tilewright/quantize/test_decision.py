@@ -45,6 +45,15 @@ def test_int8_is_the_one_to_beat() -> None:
     assert two.chosen.name == "a"  # what is far above the goal already does not count
 
 
+def test_the_plain_quantiser_is_a_floor() -> None:
+    """Where it has more, a candidate is taken that comes near it, the fastest of them; above all what there is."""
+    first, steps = candidate("fitted", 35.0), candidate("steps", 38.8, 1.5e6, kept=4)
+    others = [first, steps, candidate("whole", 39.0, 2e6, kept=20)]
+    chosen = lambda floor: Decision(others, 21.5, floor=floor).chosen.name
+    assert [chosen(floor) for floor in (34.0, 38.5, 38.9, 50.0)] == ["fitted", "steps", "whole", "fitted"]
+    assert "as the plain quantiser, which leaves recurrent" in str(Decision(others, 21.5, floor=38.5))
+
+
 def test_flips_count_as_noise() -> None:
     quiet, turned = candidate("quiet", 22.0), candidate("turned", 22.0, flips=0.01)
     assert quiet.measured.level(21.5) == 21.5 and turned.measured.level(21.5) == pytest.approx(11.5)
