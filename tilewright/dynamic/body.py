@@ -81,7 +81,7 @@ class Block:
         made = {name for item in items for name in item.makes}
         for item in reversed(self.items):
             item.writes = [n for n in item.makes if n in needed]
-            item.drops = sorted(made.intersection((*item.reads, *item.makes)) - needed)
+            item.drops = sorted(made.intersection(item.reads) - needed)
             needed.update(item.reads)
 
 
@@ -128,7 +128,7 @@ class HostCall:
         )
         found = self.function(call, values)
         results = [v if v is None or isinstance(v, list) else np.asarray(v) for v in found]
-        return {n: v for n, v in zip(self.node.output, results) if n}
+        return {n: v for n, v in zip(self.node.output, results) if n in self.writes}
 
 
 class CompiledNodes:
@@ -154,11 +154,11 @@ class CompiledNodes:
     def run(self, run: ModelRun, scope: Scope) -> Mapping[str, Value] | Block:
         if not self.writes:
             return {}
-        odd = {n for n in self.reads if not is_number(scope[n])}.union(self._strings)
-        for index, node in enumerate(self.nodes) if odd else ():
-            if odd.intersection(reads_of([node])):
-                return self._by_host(index)
         values: dict[str, np.ndarray] = {n: scope[n] for n in self.reads}  # type: ignore[misc]
+        odd = self._strings + [n for n, v in values.items() if not is_number(v)]
+        for index, node in enumerate(self.nodes) if odd else ():
+            if not {*odd}.isdisjoint(reads_of([node])):
+                return self._by_host(index)
         shapes = tuple((v.shape, v.dtype) for v in values.values())
         if len(self._pinned) >= _MOST_KEYS:
             self._pinned.clear()

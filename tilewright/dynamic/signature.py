@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,11 +106,16 @@ def check_values(model: str, signatures: Sequence[Signature], inputs: Mapping[st
             continue
         if signature.shape and value.ndim == 0 and len(signature.shape) == 1:
             values[name] = value = value.reshape(1)
-        kind = "string" if value.dtype == np.object_ else value.dtype.name
-        problems += misfits(signature, kind, value.shape, sizes)
+        problems += misfits(signature, _name(value.dtype), value.shape, sizes)
     if problems:
         raise InputError(f"{model}: {'; '.join(problems)} (inputs: {', '.join(map(str, signatures))})")
     return values
+
+
+@functools.cache
+def _name(dtype: np.dtype) -> str:
+    """The name of a type in signatures. numpy makes it anew each time, which takes longer than a small model's node."""
+    return "string" if dtype == np.object_ else dtype.name
 
 
 def misfits(signature: Signature, kind: str, shape: tuple[int, ...], sizes: dict[str, tuple[int, str]]) -> list[str]:

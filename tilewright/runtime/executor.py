@@ -191,7 +191,7 @@ class Executor:
     def _bind(self) -> Binding:
         """Addresses of buffers, looked up again where the device's memory has moved: it grows as a whole."""
         arena = self.device.view(self.bases["arena"], 1)
-        place = arena.ctypes.data if arena is not None else 0
+        place = arena.__array_interface__["data"][0] if arena is not None else 0  # ctypes takes five times as long
         if self._binding is None or place != self._bound_at:
             steps = [step for step in self.program.steps if isinstance(step, CpuStep)]
             infos = [*self.program.inputs, *self.program.outputs]
