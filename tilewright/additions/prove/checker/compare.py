@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,15 +11,17 @@ import numpy as np
 
 from tilewright.isa.encoding import DecodeError, from_bytes
 from tilewright.isa.fields import INSTRUCTION_BYTES
-from tilewright.isa.program import BlockedLayout, Buffer, CpuStep, Layout, NpuStep, Program, TensorInfo
+from tilewright.isa.program import BlockedLayout, Buffer, CpuStep, Layout, NpuStep, Program, TensorInfo, Window
 from tilewright.prove.checker import elements, moves, norms, products, wide  # noqa: F401  # they register the rules
 from tilewright.prove.checker.cells import CELL, VALUE
+from tilewright.prove.checker.evaluate import evaluate, numbers
 from tilewright.prove.checker.fields import FIELDS
 from tilewright.prove.checker.findings import Finding, NoRule
 from tilewright.prove.checker.graph import QuantisedGraph, Step, Value
 from tilewright.prove.checker.machine import Machine
+from tilewright.prove.checker.memories import Moved
 from tilewright.prove.checker.names import Names
-from tilewright.prove.checker.rules import evaluate
+from tilewright.prove.checker.rules import quantisation
 
 Array = np.ndarray
 
@@ -114,6 +117,8 @@ def _inputs(names: Names, graph: QuantisedGraph) -> _Cells:
     """Cells of a graph's inputs and constants."""
     cells = _Cells(names, graph.values)
     cells.update((name, names.random(graph.values[name].shape, "input", name)) for name in graph.inputs)
+    for name, n in numbers(graph).items():
+        names.follows[cells[name][..., VALUE].tobytes()] = cells[name].reshape(CELL)[VALUE], np.arange(n)
     return cells
 
 
@@ -175,12 +180,21 @@ class ProgramSide:
         for name, info in (*begins.items(), *self.outputs.items()):
             self.buffers[name] = self.buffers[info.name] = self.buffers[info.buffer]
         self.host: dict[str, Array] = {}
-        cells = _inputs(names, graph)
-        self.windows = {
-            w.region: (w.period, w.stride, _row(names, cells.get(w.tensor), w.period)) for w in program.windows
-        }
+        cells, self.numbers = _inputs(names, graph), numbers(graph)
+        self.windows = {w.region: self._moved(w, cells) for w in program.windows}
         for name, info in begins.items():
-            self.write(name, cells[name] if info.relayout is None else _blocked(cells[name], info.relayout))
+            self.write(name, cells[name], info.relayout)
+
+    def _moved(self, window: Window, cells: Mapping[str, Array]) -> Moved:
+        """Rows of the arena are those of all numbers modulo the period; of the constants, those that an input has."""
+        given = cells.get(window.tensor)
+        number = np.zeros(FIELDS, np.uint32) if given is None else given.reshape(-1, CELL)[0, VALUE]
+        values = range(1 if given is None else self.numbers.get(window.tensor, 0))
+        if window.space == "arena":
+            number, values = self.names.modulo(number[None], window.period)[0], range(window.period)
+            if window.rows not in (0, window.period):
+                raise NoRule("no rule for a window with fewer rows than its period")
+        return Moved(window.space, np.array([window.offset(value) for value in values], np.int64), number)
 
     def run(self, weights: Array | None = None) -> None:
         """Runs all steps.
@@ -232,29 +246,23 @@ class ProgramSide:
                 self.write(name, cells[name])
         self.verdict.cpu_steps += 1
 
-    def read(self, name: str, shape: tuple[int, ...]) -> Array:
-        """Cells of a buffer.
+    def read(self, name: str, shape: tuple[int, ...], layout: BlockedLayout | None = None) -> Array:
+        """Cells of a tensor in a buffer.
 
         Raises:
             Finding: there is none of this name, or something else has been written over it.
         """
         buffer = self._buffer(name)
         if buffer.space == "arena":
-            size = int(np.prod(shape))
-            if size > buffer.nbytes:
-                raise Finding(f"buffer {name!r} has {buffer.nbytes} bytes, {size} are read")
-            return self.arena[buffer.offset : buffer.offset + size].reshape(*shape, CELL)
+            return np.asarray(self.arena[buffer.offset + _places(shape, layout, buffer)])
         if buffer.name not in self.host:
             raise Finding(f"buffer {name!r} is read, but nothing wrote it or something wrote over it")
         return self.host[buffer.name].reshape(*shape, CELL)
 
-    def write(self, name: str, cells: Array) -> None:
+    def write(self, name: str, cells: Array, layout: BlockedLayout | None = None) -> None:
         buffer = self._buffer(name)
         if buffer.space == "arena":
-            flat = cells.reshape(-1, CELL)
-            if len(flat) > buffer.nbytes:
-                raise Finding(f"buffer {name!r} has {buffer.nbytes} bytes, {len(flat)} are written")
-            self.arena[buffer.offset : buffer.offset + len(flat)] = flat
+            self.arena[buffer.offset + _places(cells.shape[:-1], layout, buffer)] = cells
         else:
             self._write_host(name, cells)
 
@@ -273,11 +281,6 @@ class ProgramSide:
         self.host[buffer.name] = cells
 
 
-def _row(names: Names, cells: Array | None, rows: int) -> Array:
-    """The element of the row at which a window begins: the first element of an input modulo the rows, or 0."""
-    return np.zeros(FIELDS, np.uint32) if cells is None else names.modulo(cells.reshape(-1, CELL)[:1, VALUE], rows)[0]
-
-
 def _ends(graph: QuantisedGraph, program: Program) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
     """The program's inputs and outputs by the names of the graph's, states among them."""
     begins, ends = {t.name: t for t in program.inputs}, {t.name: t for t in program.outputs}
@@ -286,9 +289,11 @@ def _ends(graph: QuantisedGraph, program: Program) -> tuple[dict[str, TensorInfo
     for state in program.states:
         begin, end, initial = graph.states[state.name]
         begins[begin], ends[end] = state.begin, state.end
-        first = initial if state.begin.relayout is None else _blocked(initial[..., None], state.begin.relayout)
-        data = next(b.data for b in program.buffers if b.name == state.begin.buffer)
-        if program.sections.get(data) != np.ascontiguousarray(first).tobytes():
+        buffer, layout = program.buffer(state.begin.buffer), state.begin.relayout
+        first = np.frombuffer(program.sections.get(buffer.data, b""), np.uint8)
+        if layout is not None and len(first) == buffer.nbytes:
+            first = first[_places(initial.shape, layout, buffer)] ^ np.uint8(layout.xor)
+        if first.tobytes() != np.ascontiguousarray(initial).tobytes():
             raise Finding(f"state {state.name!r} begins with other values")
     for kind, found, wanted in (("inputs", begins, graph.inputs), ("outputs", ends, graph.outputs)):
         if set(found) != set(wanted):
@@ -296,17 +301,31 @@ def _ends(graph: QuantisedGraph, program: Program) -> tuple[dict[str, TensorInfo
     return begins, ends
 
 
-def _blocked(plain: Array, layout: BlockedLayout) -> Array:
-    """A tensor [..., W, C, k] in the blocks of a buffer, [N, CB, 1, W, lanes, k]. C fills its blocks."""
-    if layout.convention != Layout.CHANNELS_LAST or layout.xor or plain.shape[-2] % layout.block:
-        raise NoRule("no rule for a state in blocks that its channels do not fill")
-    rows, lanes = plain.shape[-3], layout.block
-    return np.moveaxis(plain.reshape(-1, rows, plain.shape[-2] // lanes, lanes, plain.shape[-1]), 2, 1)[:, :, None]
+def _places(shape: tuple[int, ...], layout: BlockedLayout | None, buffer: Buffer) -> Array:
+    """The byte of every element of a tensor in a buffer, where it is in C order or in blocks of lanes."""
+    found = np.arange(math.prod(shape if layout is None else layout.shape))
+    if len(found) > buffer.nbytes:
+        raise Finding(f"buffer {buffer.name!r} has {buffer.nbytes} bytes, a tensor in it {len(found)}")
+    if layout is not None:
+        n, blocks, h, w, lanes = layout.shape
+        last = layout.convention == Layout.CHANNELS_LAST
+        channels = shape[-1 if last else 1]
+        if blocks != -(-channels // lanes):
+            raise NoRule("no rule for tensors of 16 bits in blocks")
+        found = np.moveaxis(found.reshape(layout.shape), 4, 2).reshape(n, -1, h, w)[:, :channels]
+        found = np.moveaxis(found, 1, 3) if last else found
+    return found.reshape(shape)
 
 
-def _plain(blocks: Array, shape: tuple[int, ...]) -> Array:
-    """The tensor of blocks."""
-    return np.moveaxis(blocks[:, :, 0], 1, 2).reshape(*shape, blocks.shape[-1])
+def _dequantized(names: Names, graph: QuantisedGraph, info: TensorInfo, cells: Array) -> Array:
+    """Cells of floats that the runtime makes of an output's bytes, as the graph's DequantizeLinear does."""
+    step = next(step for step in graph.steps if info.name in step.outputs)
+    given = graph.values[step.inputs[0]]
+    if step.op != "DequantizeLinear" or quantisation(given)[:2] != (info.scale, info.zero_point):
+        raise Finding(f"output {info.name!r} is floats of {info.scale} and {info.zero_point}, which the graph's is not")
+    operands = _Cells(names, graph.values)
+    operands[step.inputs[0]] = cells
+    return evaluate(names, step, graph.values, operands, ())[0]
 
 
 def _compare(
@@ -320,10 +339,9 @@ def _compare(
             if program.sections[data] != np.ascontiguousarray(value.data).tobytes():
                 raise Finding(f"constant output {name!r} has other bytes")
             continue
-        if info.relayout is None:
-            found = side.read(name, value.shape)
-        else:
-            found = _plain(side.read(name, info.relayout.shape), value.shape)
+        found = side.read(name, value.shape, info.relayout)
+        if info.relayout is not None and value.dtype == np.float32:
+            found = _dequantized(side.names, graph, info, found)
         differs = (found[..., VALUE] != wanted[name][..., VALUE]).any(axis=-1)
         if differs.any():
             place = tuple(int(i) for i in np.argwhere(differs)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +20,21 @@ from tilewright.prove.checker.names import Names
 from tilewright.prove.checker.order import Order
 
 Array = np.ndarray
-Window = tuple[int, int, Array]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A region that the runtime moves to a row: of the constants, which are read, or of the arena, which are written.
+
+    Attributes:
+        space: "constant" or "arena".
+        begins: bytes from its base to the region's, for each number of a row.
+        number: the element of the row's number.
+    """
+
+    space: str
+    begins: Array
+    number: Array
 
 
 def nest(levels: Sequence[Sequence[int]], operands: int) -> list[Array]:
@@ -37,13 +52,12 @@ class Memories:
     Args:
         constants: the constant region.
         arena: cells [bytes, CELL] of the arena, which STORE changes.
-        windows: of regions that begin at a row of the arena: number of rows, bytes from one to the next, the element
-            of the row's number.
+        windows: by the number of the region.
         label: of what nobody wrote.
     """
 
     def __init__(
-        self, names: Names, config: NpuConfig, constants: bytes, arena: Array, windows: Mapping[int, Window],
+        self, names: Names, config: NpuConfig, constants: bytes, arena: Array, windows: Mapping[int, Moved],
         ops: Sequence[Op], label: int,
     ) -> None:  # fmt: skip
         self.names, self.config, self.arena, self.windows, self.ops = names, config, arena, windows, ops
@@ -108,14 +122,24 @@ class Memories:
 
     # transfers
 
+    @staticmethod
+    def _inside(region: int, places: Array, memory: Array) -> None:
+        """Raises Finding if a byte of a region lies behind its memory."""
+        if places.size and places.max() >= len(memory):
+            raise Finding(f"byte {int(places.max())} is beyond the {len(memory)} bytes of region {region}")
+
     def _memory(self, region: int, offsets: Array, nbytes: int) -> Array:
         """Cells [..., nbytes, CELL] of the bytes that begin at offsets."""
-        if region not in (CONSTANT_REGION, ARENA_REGION):
-            raise NoRule(f"no rule for region {region}")
-        size = len(self.constants) if region == CONSTANT_REGION else len(self.arena)
+        window = self.windows.get(region)
         places = (offsets[..., None] + np.arange(nbytes)) % (1 << self.config.offset_bits)
-        if places.size and places.max() >= size:
-            raise Finding(f"byte {int(places.max())} is beyond the {size} bytes of region {region}")
+        if window is not None and window.space == "constant":
+            if not len(window.begins):
+                raise NoRule(f"no rule for rows of region {region}, whose number may be any integer")
+            self._inside(region, places + window.begins.max(), self.constants)
+            return self.names.rows(window.number, self.constants[np.add.outer(window.begins, places)])
+        if region not in (CONSTANT_REGION, ARENA_REGION):
+            raise NoRule(f"no rule for reads of region {region}")
+        self._inside(region, places, self.constants if region == CONSTANT_REGION else self.arena)
         if region == CONSTANT_REGION:
             return np.asarray(self.names.bytes[self.constants[places]])
         self.order.read("arena", places.ravel())
@@ -216,21 +240,21 @@ class Memories:
     def _store(self, op: Op) -> None:
         (count0, rows0, mem0), (count1, rows1, mem1) = self.boxes["STORE"]
         c = self.config
-        rows_of, stride, number = self.windows.get(op["region"], (1, 0, np.zeros(FIELDS, np.uint32)))
-        if op["region"] != ARENA_REGION and op["region"] not in self.windows:
+        whole = Moved("arena", np.zeros(1, np.int64), np.zeros(FIELDS, np.uint32))
+        window = whole if op["region"] == ARENA_REGION else self.windows.get(op["region"])
+        if window is None or window.space != "arena":
             raise Finding(f"region {op['region']} must not be written")
         at, offsets = nest([(op["count"], 1, c.block_in), (count0, rows0, mem0), (count1, rows1, mem1)], 2)
         rows = self.rows("ACT", op["row"] + at, c.act_rows)
         places = (op["offset"] + offsets[:, None] + np.arange(c.block_in)) % (1 << c.offset_bits)
-        places = places + stride * np.arange(rows_of)[:, None, None]  # wherever the region begins
-        if places.max() >= len(self.arena):
-            raise Finding(f"byte {int(places.max())} is beyond the {len(self.arena)} bytes of the arena")
+        places = np.add.outer(window.begins, places)  # wherever the region begins
+        self._inside(op["region"], places, self.arena)
         self.order.read("ACT", rows)
         self.order.write("arena", places.ravel())
         if len(np.unique(places[:, :, 0])) != places[:, :, 0].size:
             raise NoRule("no rule for a box that writes a byte twice")
         cells = self.act[rows]
-        if rows_of > 1:
-            begin = np.arange(rows_of)[:, None, None]
-            cells = self.names.put(self.arena[places][..., VALUE], begin, number, cells[..., VALUE])
+        if len(places) > 1:
+            begin = np.arange(len(places))[:, None, None]
+            cells = self.names.put(self.arena[places][..., VALUE], begin, window.number, cells[..., VALUE])
         self.arena[places] = cells

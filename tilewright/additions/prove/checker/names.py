@@ -45,6 +45,9 @@ class Names(Functions):
         self._sums = Facts(3)  # sums: a scale, least and largest value
         self._left = Facts(1)  # what integers leave modulo a number: this
         self._alone = Facts(CELL + 1)  # sums: the one byte in them that is no constant, and its weight
+        #: Tensors that follow from one integer alone: by their elements, that of the integer, and their values [n, ...]
+        #: for 0 to n - 1.
+        self.follows: dict[bytes, tuple[Array, Array]] = {}
 
     # sums
 
@@ -232,6 +235,20 @@ class Names(Functions):
         self.count("row put into others")
         parts = [np.broadcast_to(part, old.shape) for part in column]
         return self.cells(self.mix(("put",), old, np.broadcast_to(row, old.shape[:-1]).astype(np.uint64), *parts))
+
+    def rows(self, number: Array, table: Array) -> Array:
+        """Cells of the row that an integer selects of a table int8 [n, ...]: the sum of all rows, each times an element
+        for whether it is that one. These elements add up to 1.
+
+        Args:
+            number: the integer's element; it is 0 to n - 1.
+        """
+        self.count("row of a table")
+        places = np.arange(len(table), dtype=np.uint64)
+        chosen = self.mix(("row of a table",), np.broadcast_to(number, (len(table), FIELDS)), places)
+        chosen[0] = (1 - chosen[1:].sum(axis=0, dtype=np.int64)) % PRIMES
+        found = matrix_product(chosen, table.reshape(len(table), -1))
+        return self.of_roots(found, np.zeros(len(found), np.int64)).reshape(*table.shape[1:], CELL)
 
     def opaque(self, key: Sequence[object], operands: Sequence[Array], shape: Sequence[int]) -> Array:
         """Cells of an unknown function of whole tensors: the same for the same key and operands."""

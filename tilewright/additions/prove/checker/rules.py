@@ -8,7 +8,7 @@ same operator, attributes and operands. Data movement is exact for all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,45 +99,25 @@ class Node:
         return self.names.requantize(sums, np.asarray(bias), numerics.scale_bits(scale), rule, bounds)
 
 
-def evaluate(
-    names: Names, step: Step, values: Mapping[str, Value], cells: Mapping[str, Array],
-    on_cpu: Container[tuple[str, str]],
-) -> list[Array]:  # fmt: skip
-    """Cells of every result of a node. Operators without a rule of their own are unknown functions of their operands.
-
-    Args:
-        on_cpu: operator and name of the nodes of CPU steps, where Softmax, norms and what has no rule are unknown
-            functions.
-
-    Raises:
-        NoRule: a quantised operator without a rule.
-    """
-    node = Node(names, step, values, cells)
-    if step.op in RULES and (step.op not in ROWS or (step.op, step.name) not in on_cpu):
-        found = RULES[step.op](node)
-        return found if isinstance(found, list) else [found]
-    if "reason" in step.attributes and (step.op, step.name) not in on_cpu:
-        raise NoRule(f"no rule for {step.op} ({step.name})")
-    return unknown(node)
-
-
 def unknown(node: Node) -> list[Array]:
     """Results of an unknown function. A clamp is known, and is applied to what it gives without."""
     step, names = node.step, node.names
     names.count(f"opaque {step.op}")
     apart = ("reason", "out_min", "out_max")
     key = (step.op, *sorted((k, _plain(v)) for k, v in step.attributes.items() if k not in apart))
-    described = [None if t is None else (t.shape, str(t.dtype), _quant(t)) for t in node.types]
+    described = [None if t is None else (t.shape, str(t.dtype), quantisation(t)) for t in node.types]
     sizes = {node.result.shape}
     if step.op in _ELEMENTWISE and sizes == {node.type().shape}:
         others = [c[..., VALUE].tobytes() for c in node.operands[1:] if c is not None]
-        digest = (*key, _quant(node.type()), str(node.type().dtype), _quant(node.result), others)
+        digest = (*key, quantisation(node.type()), str(node.type().dtype), quantisation(node.result), others)
         return [names.cells(names.mix(digest, node.cells()[..., VALUE]))]
     if step.op in ("QSoftmax", "QNorm"):  # of each row alone: some rows may be computed only
         axis = step.attributes.get("axis", -1) % len(node.result.shape)
         row = np.moveaxis(node.cells()[..., VALUE], axis, 0)
         others = [c[..., VALUE].tobytes() for c in node.operands[1:] if c is not None]
-        whole = names.mix((*key, _quant(node.type()), _quant(node.result), str(node.result.dtype), others), *row)
+        whole = names.mix(
+            (*key, quantisation(node.type()), quantisation(node.result), str(node.result.dtype), others), *row
+        )
         numbers = np.arange(len(row), dtype=np.uint64).reshape(-1, *(1,) * (whole.ndim - 1))
         shape = row.shape[:-1]
         found = names.mix(("of a row",), np.broadcast_to(whole, row.shape), np.broadcast_to(numbers, shape))
@@ -155,10 +135,9 @@ def _plain(value: Any) -> str:
     return repr(value.tolist() if isinstance(value, np.ndarray) else value)
 
 
-def _quant(t: Value) -> Any:
-    if t.scale is None or t.zero_point is None:
-        return None
-    return t.scale.tolist(), t.zero_point.tolist(), t.axis
+def quantisation(t: Value) -> tuple[Any, ...]:
+    """Scale, zero point and axis as plain numbers; () of a tensor without."""
+    return () if t.scale is None or t.zero_point is None else (t.scale.tolist(), t.zero_point.tolist(), t.axis)
 
 
 def centred(node: Node, number: int = 0) -> Array:
