@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.isa.encoding import Op, op
-from tilewright.prove.checker.findings import Finding
+from tilewright.prove.checker.graph import Finding
 from tilewright.prove.checker.order import Order
 
 Access = tuple[Op, tuple[str, str, int] | None]

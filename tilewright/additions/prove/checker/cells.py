@@ -11,15 +11,22 @@ from tilewright.prove.checker.fields import FIELDS, PRIMES, Array, as_integers, 
 
 VALUE, ROOT, TABLE = slice(0, FIELDS), slice(FIELDS, 2 * FIELDS), 2 * FIELDS
 CELL = TABLE + 1
-_P = PRIMES.astype(np.uint64)
 BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64)
 
 
 def words_of(elements: Array) -> Array:
     """One number for each element [..., FIELDS], for look-ups."""
-    wide = elements.astype(np.uint64)
-    return np.asarray(wide[..., 0] | wide[..., 1] << np.uint64(32))
+    return np.asarray(_words(elements)[0])
+
+
+def _words(elements: Array) -> Array:
+    """Numbers [FIELDS / 2, ...] that have all of an element."""
+    return np.moveaxis(np.ascontiguousarray(elements[..., :FIELDS], np.uint32).view(np.uint64), -1, 0)
+
+
+def _scrambled(x: Array) -> Array:
+    return np.asarray(x ^ x >> np.uint64(30))
 
 
 class Facts:
@@ -47,9 +54,9 @@ class Facts:
 
 
 def cases(rows: Array) -> Iterator[tuple[list[int], Array]]:
-    """The distinct rows of integers [n, m], each with a mask [n] of where it is."""
-    for row in np.unique(rows, axis=0):
-        yield row.tolist(), (rows == row).all(axis=1)
+    """The distinct rows of integers [..., m], each with a mask [...] of where it is."""
+    for row in np.unique(rows.reshape(-1, rows.shape[-1]), axis=0):
+        yield row.tolist(), (rows == row).all(axis=-1)
 
 
 class Cells:
@@ -104,27 +111,18 @@ class Cells:
 
     def mix(self, key: Sequence[object], *operands: Array) -> Array:
         """New elements [..., FIELDS], a function of a key and operands (elements, or uint64 words [...])."""
-        state = self._key(*key)
-        a, b = state[0], state[1]
-        number = 0
+        a, b = self._key(*key)
+        words = [w for x in operands for w in ([x] if x.dtype == np.uint64 else _words(x))]
         with np.errstate(over="ignore"):
-            for operand in operands:
-                words = [operand]
-                if operand.dtype != np.uint64:
-                    wide = operand.astype(np.uint64)
-                    words = [wide[..., i] | wide[..., i + 1] << np.uint64(32) for i in range(0, FIELDS, 2)]
-                for word in words:
-                    number += 2
-                    a = (a ^ word) * _MIX[0]
-                    a = (a ^ a >> np.uint64(29)) + np.uint64(number)
-                    b = (b + word * _MIX[1]) * _MIX[2]
-                    b = (b ^ b >> np.uint64(31)) + np.uint64(number)
-            halves = []
-            for x, y in ((a, b), (b, a)):
-                for i in range(FIELDS // 2):
-                    z = (x + (y ^ y >> np.uint64(23)) * _MIX[3]) * _MIX[i]
-                    halves.append((z ^ z >> np.uint64(32)) * _MIX[2 - i] >> np.uint64(1))
-            return np.asarray(np.stack(halves, axis=-1) % _P, np.uint32)
+            for number, word in enumerate(words):
+                a = _scrambled((a ^ word) * _MIX[0]) + np.uint64(number)
+                b = _scrambled((b + word * _MIX[1]) * _MIX[2]) + np.uint64(number)
+            halves = [
+                _scrambled((x + _scrambled(y) * _MIX[3]) * _MIX[i]) * _MIX[2 - i] >> np.uint64(1)
+                for x, y in ((a, b), (b, a))
+                for i in range(FIELDS // 2)
+            ]
+        return np.asarray(np.stack(halves, axis=-1) % PRIMES.astype(np.uint64), np.uint32)
 
     # functions of bytes
 
@@ -186,7 +184,7 @@ class Cells:
         lines: list[tuple[int, int, int]] = []
 
         def number(table: int, least: int, most: int) -> int:
-            line = self.line(lambda v: self.table(table)[v & 255], least - 128, most - 128)
+            line = self.line(self.table(table), least - 128, most - 128)
             lines.append((0, 0, 0) if line is None else (1, *line))
             return len(lines) - 1
 
@@ -198,33 +196,22 @@ class Cells:
         found[here] = cells
 
     @staticmethod
-    def line(function: Callable[[Array], Array], least: int, most: int) -> tuple[int, int] | None:
-        """Factor and constant of a function that is linear between two integers, None if it is not."""
+    def line(table: Array, least: int, most: int) -> tuple[int, int] | None:
+        """Factor and constant of a table of bytes that is linear between two integers, None if it is not."""
         places = np.arange(least, most + 1)
-        values = function(places).astype(np.int64)
+        values = table[places & 255].astype(np.int64)
         factor = int(values[1] - values[0]) if len(values) > 1 else 0
         constant = int(values[0]) - factor * least
         return (factor, constant) if (values == factor * places + constant).all() else None
 
     def by_groups(self, keys: Sequence[Array], function: Callable[..., int]) -> Array:
         """`function` of the keys (integers >= 0) for every combination that occurs: int64, of the keys' shape."""
-        arrays = [np.asarray(k, np.int64) for k in keys]
-        if arrays[0].size == 0:
-            return arrays[0]
-        code, parts = np.zeros(arrays[0].shape, np.int64), []
-        for array in arrays:  # one number for each combination
-            size = int(array.max()) + 1
-            code = code * size + array
-            parts.append(size)
-        values = np.unique(code) if (code != code.flat[0]).any() else code.flat[:1]
-        made = np.empty(len(values), np.int64)
-        for i, value in enumerate(values):
-            combination, rest = [], int(value)
-            for size in reversed(parts):
-                rest, last = divmod(rest, size)
-                combination.append(last)
-            made[i] = function(*reversed(combination))
-        return made[np.searchsorted(values, code)]
+        if keys[0].size == 0:
+            return np.zeros(keys[0].shape, np.int64)
+        sizes = [int(k.max()) + 1 for k in keys]
+        codes, place = np.unique(np.ravel_multi_index([k.astype(np.int64) for k in keys], sizes), return_inverse=True)
+        parts = np.stack(np.unravel_index(codes, sizes), axis=1).tolist()
+        return np.array([function(*part) for part in parts], np.int64)[place].reshape(keys[0].shape)
 
     def look_up(self, cells: Array, table: Array) -> Array:
         """Cells of `table` (int8[256], in the order of the bytes 0..255) of cells."""

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tilewright.isa.encoding import DecodeError, from_bytes
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import BlockedLayout, Buffer, CpuStep, Layout, NpuStep, Program, TensorInfo, Window
-from tilewright.prove.checker import elements, moves, norms, products, wide  # noqa: F401  # they register the rules
+from tilewright.prove.checker import elements, norms, products, wide  # noqa: F401  # they register the rules
 from tilewright.prove.checker.cells import CELL, VALUE
 from tilewright.prove.checker.evaluate import evaluate, numbers
 from tilewright.prove.checker.fields import FIELDS
-from tilewright.prove.checker.findings import Finding, NoRule
-from tilewright.prove.checker.graph import QuantisedGraph, Step, Value
+from tilewright.prove.checker.graph import Finding, NoRule, QuantisedGraph, Step, Value
 from tilewright.prove.checker.machine import Machine
 from tilewright.prove.checker.memories import Moved
 from tilewright.prove.checker.names import Names
@@ -98,11 +97,11 @@ def prove(graph: QuantisedGraph, program: Program, seed: int, entry: str = "") -
         verdict.elements = sum(int(np.prod(graph.values[name].shape)) for name in graph.outputs)
         side = ProgramSide(names, graph, program, verdict, entry)
         side.run()
-        _compare(graph, program, side, wanted, verdict)
+        side.compare(wanted)
         if program.later and verdict.difference is None:
             again = ProgramSide(names, graph, program.of_later_runs(), verdict, entry)
             again.run(side.weights)
-            _compare(graph, program, again, wanted, verdict)
+            again.compare(wanted)
             if (again.weights != side.weights).any():
                 raise Finding("a later run does not leave the weights that it began with")
         if verdict.difference is not None:
@@ -130,20 +129,12 @@ class _Cells(dict[str, Array]):
         self.names, self.values_of = names, values
 
     def __missing__(self, name: str) -> Array:
-        value = self.values_of[name]
-        if value.data is None:
+        value, names = self.values_of[name], self.names
+        if (data := value.data) is None:
             raise Finding(f"{name!r} is read before it is made")
-        return _constant(self.names, value)
-
-
-def _constant(names: Names, value: Value) -> Array:
-    data = value.data
-    assert data is not None
-    if data.dtype in (np.int8, np.uint8):
-        return names.bytes[data.astype(np.int16) - value.shift]
-    if data.dtype.kind in "iub" and data.size and abs(data.astype(np.int64)).max() < 1 << 30:
-        return names.constants(data.astype(np.int64))
-    return names.random(data.shape, "constant", str(data.dtype), data.tobytes())
+        if data.dtype.kind in "iub" and (not data.size or abs(data.astype(np.int64)).max() < 1 << 30):
+            return names.constants(data.astype(np.int64) - value.shift)
+        return names.random(data.shape, "constant", str(data.dtype), data.tobytes())
 
 
 def graph_outputs(names: Names, graph: QuantisedGraph, each: Callable[[Step, str, Array], None] | None = None,
@@ -168,15 +159,12 @@ def graph_outputs(names: Names, graph: QuantisedGraph, each: Callable[[Step, str
 class ProgramSide:
     """The memories of a program, and its steps."""
 
-    def __init__(
-        self, names: Names, graph: QuantisedGraph, program: Program, verdict: Verdict, entry: str,
-    ) -> None:  # fmt: skip
+    def __init__(self, names: Names, graph: QuantisedGraph, program: Program, verdict: Verdict, entry: str) -> None:
         self.names, self.graph, self.program, self.verdict = names, graph, program, verdict
         self.arena = names.random((program.arena_bytes,), "arena")
         begins, self.outputs = _ends(graph, program)
         self.buffers = {b.name: b for b in program.buffers}
-        own = {name: b for name, b in self.buffers.items() if name.startswith(f"{entry}.")}
-        self.buffers |= {name.removeprefix(f"{entry}."): b for name, b in own.items()}
+        self.buffers |= {n.removeprefix(f"{entry}."): b for n, b in self.buffers.items() if n.startswith(f"{entry}.")}
         for name, info in (*begins.items(), *self.outputs.items()):
             self.buffers[name] = self.buffers[info.name] = self.buffers[info.buffer]
         self.host: dict[str, Array] = {}
@@ -205,16 +193,7 @@ class ProgramSide:
         for number, step in enumerate(self.program.steps):
             if isinstance(step, NpuStep):
                 image = self.program.instructions[step.first * INSTRUCTION_BYTES :][: step.count * INSTRUCTION_BYTES]
-                ops = from_bytes(image)
-                machine = Machine(
-                    self.names,
-                    self.program.config,
-                    self.program.constants,
-                    self.arena,
-                    self.windows,
-                    ops,
-                    number,
-                )
+                machine = Machine(self.names, self.program, self.arena, self.windows, from_bytes(image), number)
                 if weights is not None:
                     machine.wgt[:] = weights
                 machine.run(step.first)
@@ -263,22 +242,33 @@ class ProgramSide:
         buffer = self._buffer(name)
         if buffer.space == "arena":
             self.arena[buffer.offset + _places(cells.shape[:-1], layout, buffer)] = cells
-        else:
-            self._write_host(name, cells)
+            return
+        others = [(other, self.buffers[other]) for other in self.host]
+        for other, b in others:  # what lies over it is gone
+            if b.offset < buffer.offset + buffer.nbytes and buffer.offset < b.offset + b.nbytes:
+                del self.host[other]
+        self.host[buffer.name] = cells
 
     def _buffer(self, name: str) -> Buffer:
         if name not in self.buffers:
             raise Finding(f"the program has no buffer {name!r}")
         return self.buffers[name]
 
-    def _write_host(self, name: str, cells: Array) -> None:
-        """Writes a host buffer; what lies over it is gone."""
-        buffer = self._buffer(name)
-        for other in list(self.host):
-            b = self.buffers[other]
-            if b.offset < buffer.offset + buffer.nbytes and buffer.offset < b.offset + b.nbytes:
-                del self.host[other]
-        self.host[buffer.name] = cells
+    def compare(self, wanted: Mapping[str, Array]) -> None:
+        """Says in the verdict where outputs have other names."""
+        for name in self.graph.outputs:
+            value, info, data = self.graph.values[name], self.outputs[name], self.buffers[name].data
+            if value.data is not None and data:
+                if self.program.sections[data] != np.ascontiguousarray(value.data).tobytes():
+                    raise Finding(f"constant output {name!r} has other bytes")
+                continue
+            found = self.read(name, value.shape, info.relayout)
+            if info.relayout is not None and value.dtype == np.float32:
+                found = _dequantized(self.names, self.graph, info, found)
+            differs = np.argwhere((found[..., VALUE] != wanted[name][..., VALUE]).any(axis=-1))
+            if len(differs):
+                first = self.verdict.difference or Difference(name, tuple(differs[0].tolist()), 0)
+                self.verdict.difference = replace(first, differing=first.differing + len(differs))
 
 
 def _ends(graph: QuantisedGraph, program: Program) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo]]:
@@ -326,25 +316,3 @@ def _dequantized(names: Names, graph: QuantisedGraph, info: TensorInfo, cells: A
     operands = _Cells(names, graph.values)
     operands[step.inputs[0]] = cells
     return evaluate(names, step, graph.values, operands, ())[0]
-
-
-def _compare(
-    graph: QuantisedGraph, program: Program, side: ProgramSide, wanted: dict[str, Array], verdict: Verdict
-) -> None:
-    for name in graph.outputs:
-        value = graph.values[name]
-        info = side.outputs[name]
-        data = side.buffers[name].data
-        if value.data is not None and data:
-            if program.sections[data] != np.ascontiguousarray(value.data).tobytes():
-                raise Finding(f"constant output {name!r} has other bytes")
-            continue
-        found = side.read(name, value.shape, info.relayout)
-        if info.relayout is not None and value.dtype == np.float32:
-            found = _dequantized(side.names, graph, info, found)
-        differs = (found[..., VALUE] != wanted[name][..., VALUE]).any(axis=-1)
-        if differs.any():
-            place = tuple(int(i) for i in np.argwhere(differs)[0])
-            if verdict.difference is None:
-                verdict.difference = Difference(name, place, 0)
-            verdict.difference.differing += int(differs.sum())

@@ -1,8 +1,8 @@
-"""Evaluates nodes by their rules, and for each value what follows from constants and one integer input alone.
+"""Evaluates nodes: by their rules, by where data moves, and for each value what follows from one integer input alone.
 
 Such an integer, a token or its position, is 0 to n - 1, where n is the least number of rows of the tables that it is
-the index of. Tensors of bytes that follow from it are rows of a table, whoever makes them, by numpy's arithmetic;
-transcendental functions are those of float64, rounded once.
+the index of. Tensors of bytes that follow from it and constants are rows of a table, whoever makes them, by numpy's
+arithmetic; transcendental functions are those of float64, rounded once.
 """
 
 from __future__ import annotations
@@ -14,29 +14,57 @@ from typing import Any
 import numpy as np
 
 from tilewright.isa import numerics
-from tilewright.prove.checker.cells import VALUE
-from tilewright.prove.checker.findings import NoRule
-from tilewright.prove.checker.graph import QuantisedGraph, Step, Value
+from tilewright.prove.checker.cells import CELL, VALUE
+from tilewright.prove.checker.fields import PRIMES
+from tilewright.prove.checker.graph import NoRule, QuantisedGraph, Step, Value
 from tilewright.prove.checker.names import Names
-from tilewright.prove.checker.rules import EIGHT_BIT, ROWS, RULES, Array, Node, unknown
+from tilewright.prove.checker.rules import EIGHT_BIT, ROWS, RULES, Array, Node, rule, unknown
 
 #: Most numbers of all values of a tensor that are computed.
 _MOST_VALUES = 1 << 26
 _SHAPED = ("Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten")
-_VALUES: dict[str, Callable[..., Any]] = {
+
+
+def _sliced(node: Node, x: Array, *given: Array) -> Array:
+    for start, end, axis, step in zip(*(values.ravel().tolist() for values in given), strict=True):
+        x = np.take(x, range(*slice(start, end, step).indices(x.shape[axis])), axis=axis)
+    return x
+
+
+def _padded(node: Node, x: Array, amounts: Array, value: Array | None = None, axes: Array | None = None) -> Array:
+    amounts, mode = amounts.reshape(2, -1).T, node["mode"]
+    if axes is not None or (value is None and mode == "constant"):
+        raise NoRule("no rule for Pad along some axes, or without a value")
+    inner = x[tuple(slice(max(0, -int(b)), n - max(0, -int(e))) for n, (b, e) in zip(x.shape, amounts, strict=True))]
+    constant = {"constant_values": value.item()} if value is not None and mode == "constant" else {}
+    return np.pad(inner, np.maximum(amounts, 0), mode=mode, **constant)
+
+
+def _taken(node: Node, x: Array) -> Array:
+    chosen = [np.arange(n) if some is None else np.array(some) for some, n in zip(node["indices"], x.shape)]
+    return np.asarray(x[np.ix_(*chosen)])
+
+
+#: Data movement: what a node makes of arrays, of whatever these are.
+_MOVES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_SHAPED, lambda node, x, *_: x.reshape(node.result.shape)),
-    "Expand": lambda node, x, _: x,
-    "Cast": lambda node, x: x,
-    "Gather": lambda node, x, index: np.take(x, index, axis=node.attributes.get("axis", 0)),
     "Transpose": lambda node, x: x.transpose(node.attributes.get("perm")),
+    "Expand": lambda node, x, _: np.broadcast_to(x, node.result.shape),
+    "Tile": lambda node, x, times: np.tile(x, times),
+    "Gather": lambda node, x, index: np.take(x, index, axis=node.attributes.get("axis", 0)),
     "Concat": lambda node, *x: np.concatenate(x, axis=node["axis"]),
+    "Split": lambda node, x, sizes: np.split(x, np.cumsum(sizes)[:-1], axis=node["axis"]),
+    "Slice": _sliced, "Pad": _padded, "QTake": _taken,
+}  # fmt: skip
+_VALUES: dict[str, Callable[..., Any]] = {
+    **_MOVES,
+    "Cast": lambda node, x: x,
     "Cos": lambda node, x: np.cos(x.astype(np.float64)),
     "Sin": lambda node, x: np.sin(x.astype(np.float64)),
     "DequantizeLinear": lambda node, x, scale, zero_point=0: numerics.dequantize(x, scale, zero_point),
     "QuantizeLinear": lambda node, x, scale, zero_point=0: numerics.quantize(
-        np.nan_to_num(x, nan=-np.inf, posinf=np.inf, neginf=-np.inf), scale, zero_point, node.result.dtype
-    ),
-}
+        np.nan_to_num(x, nan=-np.inf, posinf=np.inf, neginf=-np.inf), scale, zero_point, node.result.dtype),
+}  # fmt: skip
 _VALUES |= {
     op: lambda node, *x, function=function: function(*x)
     for op, function in {
@@ -45,6 +73,88 @@ _VALUES |= {
         "Where": np.where, "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "MatMul": np.matmul,
     }.items()
 }  # fmt: skip
+
+
+@rule(*_MOVES)
+def move(node: Node) -> list[Array]:
+    """The function is applied to numbers of the elements, which then are moved. Other operands must be constants."""
+    node.names.count("data movement")
+    moved = {"Concat": range(len(node.types)), "Pad": (0, 2)}.get(node.step.op, (0,))
+    if any(t is not None and t.data is None for i, t in enumerate(node.types) if i not in moved):
+        return unknown(node)
+    pool, operands, first = [], [], 0
+    for i, (t, cells) in enumerate(zip(node.types, node.operands, strict=True)):
+        if t is None or cells is None or i not in moved:
+            operands.append(None if t is None else t.data)
+            continue
+        operands.append(np.arange(first, first := first + cells[..., 0].size).reshape(t.shape))
+        pool.append(cells.reshape(-1, CELL))
+    found, elements = _MOVES[node.step.op](node, *operands), pool[0] if len(pool) == 1 else np.concatenate(pool)
+    return [elements[places] for places in (found if isinstance(found, list) else [found])]
+
+
+@rule("Relayout")
+def relayout(node: Node) -> Array:
+    """A conversion between a plain tensor and blocks: see `tables` in its attributes."""
+    block, x, shape = node["block"], node.cells(), tuple(node["shape"])
+    plain = shape if not block else (shape[0], *shape[2:-1], shape[1] * block)
+    if (node["xor"] != 0) != (node.type().dtype != node.result.dtype):
+        raise NoRule("no rule for a Relayout that does not store uint8 less 128")
+    inside = np.ones(plain, bool)
+    index = []
+    for axis, table in enumerate(node["tables"]):
+        at = np.zeros((1,) * len(plain), np.int64)
+        for along, values in table.items():
+            wide = [1] * len(plain)
+            wide[along] = -1
+            at = at + np.asarray(values, np.int64).reshape(wide)
+        inside = inside & (at >= 0) & (at < x.shape[axis])
+        index.append(np.broadcast_to(np.clip(at, 0, x.shape[axis] - 1), plain))
+    fill = node.names.bytes[((node["fill"] & 255) ^ 128) - 128]
+    found = np.where(inside[..., None], x[tuple(index)] if index else x.reshape(-1)[:CELL], fill)
+    if block:
+        found = np.moveaxis(found.reshape(*plain[:-1], shape[1], block, CELL), -3, 1)
+    return np.ascontiguousarray(found)
+
+
+@rule("PackMatMulParams")
+def biases(node: Node) -> Array:
+    """Rows of PRM for a product of two activations: bytes of `k * za * zb - za * sum(b)` and of the scale."""
+    b, names, lanes = node.cells()[..., VALUE].astype(np.int64), node.names, node["lanes"]
+    za, zb, (*batch, k, n) = node["a_zero_point"], node["b_zero_point"], node.type().shape
+    sums = (k * za * zb - b.sum(axis=-3) % PRIMES * za) % PRIMES
+    found = np.empty((*batch, -(-n // lanes) * lanes, 8, CELL), np.uint32)
+    found[:] = names.bytes[0]
+    found[..., :n, :4, :] = names.bytes_of(sums.astype(np.uint32))
+    scale = np.frombuffer(np.float32(node["scale"]).tobytes(), np.int8)
+    found[..., :n, 4:, :] = names.bytes[scale]
+    return found
+
+
+@rule("ScatterElements")
+def scatter(node: Node) -> Array:
+    """An element may be what it was, or any new one of its column: a function of its place along the axis, of itself,
+    and of all places and new elements of its column, in their order."""
+    if node.attributes.get("reduction", "none") != "none":
+        return unknown(node)[0]
+    axis = node.attributes.get("axis", 0) % len(node.type().shape)
+    old, places, new = (np.moveaxis(node.cells(i)[..., VALUE], axis, 0) for i in range(3))
+    if old.shape[1:] != new.shape[1:]:
+        return unknown(node)[0]
+    rows = np.arange(len(old)).reshape(-1, *(1,) * (old.ndim - 2))
+    column = [part for pair in zip(node.names.modulo(places, len(old)), new, strict=True) for part in pair]
+    return np.moveaxis(node.names.put(old, rows, *column), 0, axis)
+
+
+@rule("Mod")
+def modulo(node: Node) -> Array:
+    """Integers modulo one positive constant; others are unknown."""
+    divisor = node.type(1).data
+    whole = divisor is not None and divisor.size == 1 and divisor.dtype.kind in "iu" and divisor.item() > 0
+    if divisor is None or not whole or node.attributes.get("fmod", 0):
+        return unknown(node)[0]
+    found = node.names.modulo(node.cells()[..., VALUE], divisor.item())
+    return np.broadcast_to(node.names.cells(found), (*node.result.shape, CELL))
 
 
 def numbers(graph: QuantisedGraph) -> dict[str, int]:

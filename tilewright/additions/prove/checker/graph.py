@@ -1,4 +1,4 @@
-"""The quantised graph as plain data: what the checker gets of the compiler, and all it gets."""
+"""The quantised graph as plain data, which is all the checker gets of the compiler, and what stops a proof."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from tilewright.common.errors import TilewrightError
+
+
+class NoRule(TilewrightError):
+    """An operator, an instruction or a form of one that this prover has no rule for: nothing is proved."""
+
+
+class Finding(TilewrightError):
+    """Something that is wrong with the program whatever it computes: a race, an access outside, a missing signal."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +33,8 @@ class Value:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     data: np.ndarray | None = None
-    scale: np.ndarray | None = None
-    zero_point: np.ndarray | None = None
+    scale: Any = None
+    zero_point: Any = None
     axis: int | None = None
 
     @property
@@ -34,7 +44,6 @@ class Value:
 
     @property
     def stored_zero_point(self) -> int:
-        assert self.zero_point is not None
         return int(self.zero_point) - self.shift
 
 

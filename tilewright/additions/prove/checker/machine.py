@@ -5,19 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.isa import numerics
+from tilewright.isa.config import WIDE_TABLE
 from tilewright.isa.encoding import DecodeError, Op, check
-from tilewright.isa.instructions import Source, WideByte
-from tilewright.prove.checker import wide
-from tilewright.prove.checker.cells import CELL, VALUE
-from tilewright.prove.checker.fields import FIELDS, PRIMES, as_integers, field_product
-from tilewright.prove.checker.findings import Finding, NoRule
-from tilewright.prove.checker.memories import nest
-from tilewright.prove.checker.rows import Rows
-
-Array = np.ndarray
+from tilewright.isa.instructions import ROW_WRITES, RowFunction, Source, WideByte
+from tilewright.isa.row_bits import EPSILON_FRACTION
+from tilewright.prove.checker import norms, wide
+from tilewright.prove.checker.cells import BYTES, CELL, VALUE, cases
+from tilewright.prove.checker.fields import FIELDS, PRIMES, Array, as_integers, field_product
+from tilewright.prove.checker.graph import Finding, NoRule
+from tilewright.prove.checker.memories import Memories, nest
 
 
-class Machine(Rows):
+class Machine(Memories):
     """The engines: one NPU step from its first instruction to END."""
 
     def run(self, first: int = 0) -> None:
@@ -27,216 +26,207 @@ class Machine(Rows):
             Finding: an access outside, of what is not there, or in no order.
             NoRule: an instruction without a rule.
         """
-        for number, op in enumerate(self.ops):
+        for number, op in enumerate(self.ops, first):
             try:
                 check(op, self.config)
-            except DecodeError as error:
-                raise Finding(f"instruction {first + number}: {error}") from None
-            if op.name == "END":
-                return
-            self.order.start(op, first + number)
-            try:
+                if op.name == "END":
+                    return
+                self.order.start(op, number)
                 self._execute(op)
-            except (Finding, NoRule) as error:
-                if str(error).startswith("instruction"):
-                    raise
-                raise type(error)(f"instruction {first + number} ({op.name}): {error}") from None
-            self.order.finish(op)
+                self.order.finish(op)
+            except (DecodeError, Finding, NoRule) as error:
+                where = "" if str(error).startswith("instruction") else f"instruction {number} ({op.name}): "
+                raise (NoRule if isinstance(error, NoRule) else Finding)(f"{where}{error}") from None
         raise Finding("the instructions have no END")
 
     def _execute(self, op: Op) -> None:
-        match op.name:
-            case "GEMM_LOOP":
-                self.gemm_loops[op["level"]] = (op["count"], op["act_stride"], op["wgt_stride"], op["acc_stride"])
-            case "VECTOR_LOOP":
-                strides = (op["a_stride"], op["b_stride"], op["dst_stride"], op["prm_stride"])
-                self.vector_loops[op["level"]] = (op["count"], *strides)
-            case "LOAD_DIM" | "STORE_DIM":
-                self.boxes[op.name[:-4]][op["level"]] = (op["count"], op["row_stride"], op["mem_stride"])
-            case "LOAD_PAD":
-                self.pad = op
-            case "VECTOR_POST":
-                self.post = op
-            case "VECTOR_ADD":
-                self.add = op
-            case "LOAD" | "LOAD_PACKED":
-                self._load(op)
-            case "LOAD_CODED":
-                self._load_coded(op)
-            case "GEMM":
-                self._gemm(op)
-            case "DEPTHWISE":
-                self._depthwise(op)
-            case "VECTOR":
-                self._vector(op)
-            case "VECTOR_WIDE":
-                self._vector_wide(op)
-            case "ROW":
-                self._row(op)
-            case "STORE":
-                self._store(op)
-            case name if name.endswith("_SYNC"):
-                pass
-            case name:
-                raise NoRule(f"no rule for {name}")
+        if op.name in self.loops:
+            self.loops[op.name][op["level"]] = op
+        elif op.name in self.settings:
+            self.settings[op.name] = op
+        elif not op.name.endswith("_SYNC"):
+            run = getattr(self, f"_{op.name.lower()}", None)
+            if run is None:
+                raise NoRule(f"no rule for {op.name}")
+            run(op)
 
     # products
 
-    def _accumulate(self, rows: Array, lanes: int, sums: Array, accumulate: bool) -> None:
+    def _accumulate(self, offsets: Array, lanes: int, sums: Array, accumulate: bool) -> None:
         """Writes sums [n, lanes, FIELDS] to ACC rows of so many lanes, or adds them."""
-        units = lanes // self.unit
-        self.order.write("ACC", (rows[:, None] * units + np.arange(units)).ravel())
+        rows = self.acc_rows(self.order.write, offsets, lanes)
         acc = self.acc.reshape(-1, lanes, FIELDS)
         distinct, inverse = np.unique(rows, return_inverse=True)
         if len(distinct) < len(rows):
-            last = len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1]
             total = np.zeros((len(distinct), lanes, FIELDS), np.int64)
             np.add.at(total, inverse.ravel(), sums.astype(np.int64))
-            rows, sums = distinct, (total % PRIMES).astype(np.uint32) if accumulate else sums[last]
+            rows, last = self.last(rows)
+            sums = (total % PRIMES).astype(np.uint32) if accumulate else sums[last]
         acc[rows] = self.names.added(acc[rows], sums) if accumulate else sums
 
     def _gemm(self, op: Op) -> None:
-        c, loops = self.config, self.gemm_loops
         self.names.count("product of the array")
-        inner, outer = nest([l[:3] for l in loops[: op["reduce"]]], 2), nest(loops[op["reduce"] :], 3)
-        acc = self.rows("ACC", op["acc"] + outer[2], c.acc_rows)
-        starts, which = np.unique(outer[1], return_inverse=True)
-        groups = [np.flatnonzero(which.ravel() == i) for i in range(len(starts))]  # of one row of tiles each
-        sums = np.empty((len(acc), c.block_out, FIELDS), np.uint32)
-        together = all(np.array_equal(outer[0][g], outer[0][groups[0]]) for g in groups)
-        for members in [groups] if together else [[g] for g in groups]:
-            rows = self.rows("ACT", op["act"] + outer[0][members[0]][:, None] + inner[0], c.act_rows)
-            self.order.read("ACT", rows.ravel())
-            tiles = self.rows("WGT", op["wgt"] + outer[1][[g[0] for g in members]][:, None] + inner[1], c.wgt_tiles)
-            found = self._product(self.act[rows].reshape(len(rows), -1, CELL), tiles)
-            for i, group in enumerate(members):
-                sums[group] = found[:, i * c.block_out : (i + 1) * c.block_out]
-        self._accumulate(acc, c.block_out, sums, bool(op["accumulate"]))
+        inner = self.nest("GEMM_LOOP", 0, op["reduce"], "act_stride", "wgt_stride")
+        act, wgt, acc = self.nest("GEMM_LOOP", op["reduce"], None, "act_stride", "wgt_stride", "acc_stride")
+        starts, which = np.unique(wgt, return_inverse=True)
+        sums = np.empty((len(acc), self.config.block_out, FIELDS), np.uint32)
+        full = len(np.unique(act)) * len(starts) == len(acc)  # every row of ACT by every row of tiles
+        for group in [np.arange(len(starts))] if full else np.arange(len(starts))[:, None]:
+            here = np.isin(which, group)
+            own, place = np.unique(act[here], return_inverse=True)
+            rows = self.reads("ACT", op["act"] + own[:, None] + inner[0])
+            tiles = self.reads("WGT", op["wgt"] + starts[group][:, None] + inner[1])
+            found = self._product(self.act[rows].reshape(len(rows), -1, CELL), self.wgt[tiles])
+            sums[here] = found.reshape(len(own), len(group), *sums.shape[1:])[place, which[here] - group[0]]
+        self._accumulate(op["acc"] + acc, self.config.block_out, sums, bool(op["accumulate"]))
 
     def _product(self, cells: Array, tiles: Array) -> Array:
-        """Elements [rows, groups * block_out, FIELDS] of cells [rows, n, CELL] times tiles [groups, n / block_in]."""
-        self.order.read("WGT", tiles.ravel())
-        weights = self.wgt[tiles]  # [groups, inner, out, in, CELL]
-        if self.names.fixed(weights).all():
-            w = self.values(weights, "weights").transpose(1, 3, 0, 2).reshape(cells.shape[1], -1)
+        """Elements [rows, groups * out, FIELDS]: cells [rows, n, CELL] times tiles [groups, n / in, out, in, CELL]."""
+        columns = tiles.transpose(1, 3, 0, 2, 4).reshape(cells.shape[1], -1, CELL)
+        if self.names.fixed(columns).all():
+            w = self.values(columns, "weights")
             return self.names.product(cells, w, self.weights_made and w.max() == 1 and w.min() >= 0)
         known, factors = as_integers(cells[..., VALUE])
-        if not known.all():
-            matrix = weights[..., VALUE].transpose(1, 3, 0, 2, 4).reshape(cells.shape[1], -1, FIELDS)
-            return field_product(cells[..., VALUE], matrix)
-        found = []
-        for group, made in zip(tiles, weights, strict=True):  # constants times activations: each tile once
-            distinct, first, which = np.unique(group, return_index=True, return_inverse=True)
-            total = np.zeros((len(distinct), len(cells), self.config.block_in), np.int64)
-            np.add.at(total, which.ravel(), factors.reshape(len(cells), len(group), -1).swapaxes(0, 1))
-            columns = made[first].swapaxes(0, 1).reshape(self.config.block_out, -1, CELL)
-            factor = total.transpose(0, 2, 1).reshape(-1, len(cells))
-            found.append(self.names.product(columns, factor, ranges=True).swapaxes(0, 1))
-        return np.concatenate(found, axis=1)
+        if known.all():
+            return self.names.product(columns.swapaxes(0, 1), factors.T, ranges=True).swapaxes(0, 1)
+        return field_product(cells[..., VALUE], columns[..., VALUE])
 
     def _depthwise(self, op: Op) -> None:
-        c, loops = self.config, self.gemm_loops
-        lanes = c.dw_lanes
+        c, lanes = self.config, self.config.dw_lanes
         self.names.count("window of the array")
-        act, wgt, _ = nest(loops, 3)
-        index = nest([(count, *((1 << 16) ** n if n < 2 else 0,)) for n, (count, *_) in enumerate(loops)], 1)[0]
-        i0, i1 = index & 0xFFFF, index >> 16 & 0xFFFF
-        emits = (i0 >= op["start0"]) & ((i0 - op["start0"]) % op["step0"] == 0)
-        emits &= (i1 >= op["start1"]) & ((i1 - op["start1"]) % op["step1"] == 0)
-        outer = nest([(loops[0][0], 0), (loops[1][0], 0), *((l[0], l[3]) for l in loops[2:])], 1)[0]
-        emitted0, emitted1 = (i0 - op["start0"]) // op["step0"], (i1 - op["start1"]) // op["step1"]
-        acc = (outer + emitted0 * loops[0][3] + emitted1 * loops[1][3])[emits]
-        pushed = self.rows("ACT", op["act"] + act, c.act_rows)
-        self.order.read("ACT", pushed)
-        if not emits.any():
+        act, wgt, acc, i0, i1 = nest([
+            (l["count"], l["act_stride"], l["wgt_stride"], l["acc_stride"] * (n > 1), n == 0, n == 1)
+            for n, l in enumerate(self.loops["GEMM_LOOP"])
+        ], 5)  # fmt: skip
+        pushed = self.reads("ACT", op["act"] + act)
+        i0, i1 = i0 - op["start0"], i1 - op["start1"]
+        at = np.flatnonzero((i0 >= 0) & (i0 % op["step0"] == 0) & (i1 >= 0) & (i1 % op["step1"] == 0))
+        if not len(at):
             return
-        acc = self.rows("ACC", op["acc"] + acc, c.acc_dw_rows)
-        at = np.flatnonzero(emits)
-        tiles, which = np.unique(self.rows("WGT", op["wgt"] + wgt[emits], c.wgt_tiles), return_inverse=True)
-        self.order.read("WGT", tiles)
-        weights = self.values(self.wgt[tiles][:, :lanes], "weights of a window")
+        for level, place, step in ((0, i0, op["step0"]), (1, i1, op["step1"])):
+            acc = acc + place // step * self.loops["GEMM_LOOP"][level]["acc_stride"]
+        tiles, which = np.unique(op["wgt"] + wgt[at], return_inverse=True)
+        weights = self.values(self.wgt[self.reads("WGT", tiles)][:, :lanes], "weights of a window")
         slots = np.flatnonzero(weights.any(axis=(0, 1)) | (np.arange(c.block_in) == 0))
         source = at[:, None] - slots - op["delay"] * (slots // c.window_segment)
         w = np.where(source >= 0, weights[which.ravel()][:, :, slots].swapaxes(0, 1), 0)  # [lanes, n, slots]
         cells = self.act[pushed[np.maximum(source, 0)], op["slice"] * lanes : (op["slice"] + 1) * lanes]
         sums = self.names.window(np.moveaxis(cells, 2, 0), w).swapaxes(0, 1)
-        self._accumulate(acc, lanes, sums, bool(op["accumulate"]))
+        self._accumulate(op["acc"] + acc[at], lanes, sums, bool(op["accumulate"]))
 
     # VECTOR
 
+    def _steps(self, op: Op, reduce: int) -> tuple[Array, list[Array]]:
+        """Offsets of `a` within a step, and of all operands of every step."""
+        inner = self.nest("VECTOR_LOOP", 0, reduce, "a_stride")[0]
+        return inner, self.nest("VECTOR_LOOP", reduce, None, "a_stride", "b_stride", "dst_stride", "prm_stride")
+
     def _vector(self, op: Op) -> None:
-        c, names, post = self.config, self.names, self.post
+        c, names, post, add = self.config, self.names, self.settings["VECTOR_POST"], self.settings["VECTOR_ADD"]
         names.count("step of VECTOR")
-        source, loops = Source(op["source"]), self.vector_loops
-        reduce = op["reduce"] if source in (Source.SUM, Source.MAX) else 0
-        inner, outer = nest([l[:2] for l in loops[:reduce]], 1)[0], nest(loops[reduce:], 4)
+        source = Source(op["source"])
+        inner, (a, b, dst, prm) = self._steps(op, op["reduce"] if source in (Source.SUM, Source.MAX) else 0)
+        dst = self.rows("ACT", op["dst"] + dst)
         if source == Source.ACC:
-            a = self.rows("ACC", op["a"] + outer[0], c.acc_vectors)
-            units = c.block_in // self.unit
-            self.order.read("ACC", (a[:, None] * units + np.arange(units)).ravel())
+            acc = self.acc.reshape(-1, c.block_in, FIELDS)
+            sums = acc[self.acc_rows(self.order.read, op["a"] + a, c.block_in)]
         else:
-            a = self.rows("ACT", op["a"] + outer[0][:, None] + inner, c.act_rows)
-        dst = self.rows("ACT", op["dst"] + outer[2], c.act_rows)
-        b = self.rows("ACT", op["b"] + outer[1], c.act_rows) if source == Source.MUL or op["add"] else dst[:0]
-        read = [r for r in (a if source != Source.ACC else dst[:0], b) if r.size]
-        for rows in read:
-            self.order.read("ACT", rows.ravel())
-            self.check_steps(rows.reshape(len(dst), -1), dst)
+            first = self.act[self.reads("ACT", op["a"] + a[:, None] + inner, dst)]  # [n, rows, lanes, CELL]
+            cells = first[:, 0]
+        if source == Source.MUL or op["add"]:
+            second = self.act[self.reads("ACT", op["b"] + b, dst)]
         if source in (Source.ACC, Source.MUL, Source.SUM):
-            prm = self.rows("PRM", op["prm"] + outer[3], c.prm_rows)
-            bias, made, scale = self._parameters(prm, sums=source != Source.MUL)
+            bias, made, scale = self.parameters(op["prm"] + prm, sums=source != Source.MUL)
             rule = (post["zp"], post["lo"], post["hi"], op["rounding"])
             if source == Source.MUL:
-                cells = self._multiplied(self.act[a[:, 0]], self.act[b], bias, scale, rule)
+                cells = self._multiplied(cells, second, bias, scale, rule)
             else:
-                values = self.acc.reshape(-1, c.block_in, FIELDS)[a] if source == Source.ACC else names.window(
-                    np.moveaxis(self.act[a], 1, 2), np.ones(a.shape[1]))  # fmt: skip
-                values = np.asarray((values.astype(np.int64) + made) % PRIMES, np.uint32)
-                cells = names.requantize(values, bias, scale, rule)
+                if source == Source.SUM:
+                    sums = names.window(np.moveaxis(first, 1, 2), np.ones(len(inner)))
+                sums = np.asarray((sums.astype(np.int64) + made) % PRIMES, np.uint32)
+                cells = names.requantize(sums, bias, scale, rule)
         elif source == Source.MAX:
-            cells = names.maximum(np.moveaxis(self.act[a], 1, 2))
-        else:
-            cells = self.act[a[:, 0]]
+            cells = names.maximum(np.moveaxis(first, 1, 2))
         if op["add"]:
-            add = self.add
-            sums = numerics.add_integer(_BYTES[:, None], _BYTES[None], add["ma"], add["mb"], add["c"], add["shift"],
-                                        post["add_lo"], post["add_hi"])  # fmt: skip
-            cells = names.combine(cells, self.act[b], sums)
+            table = numerics.add_integer(BYTES[:, None], BYTES[None], add["ma"], add["mb"], add["c"], add["shift"],
+                                         post["add_lo"], post["add_hi"])  # fmt: skip
+            cells = names.combine(cells, second, table)
         if op["lut"]:
-            self.order.read("LUT", np.array([post["table"]]))
-            cells = names.look_up(cells, self.values(self.lut[post["table"]], "tables"))
-        self.write_act(dst, cells.reshape(-1, c.block_in, CELL))
-
-    def _vector_wide(self, op: Op) -> None:
-        """One byte of results of 16 bits, of the sums of high bytes and those of low ones behind."""
-        c, names, loops = self.config, self.names, self.vector_loops
-        inner, outer = nest([l[:2] for l in loops[: op["reduce"]]], 1)[0], nest(loops[op["reduce"] :], 4)
-        if len(inner) != 2:
-            raise NoRule(f"no rule for results of 16 bits of {len(inner)} sums")
-        a = self.rows("ACC", op["a"] + outer[0][:, None] + inner, c.acc_vectors)
-        units = c.block_in // self.unit
-        self.order.read("ACC", (a[..., None] * units + np.arange(units)).ravel())
-        prm = self.rows("PRM", op["prm"] + outer[3], c.prm_rows)
-        bias, _, scale = self._parameters(prm)
-        high, low = np.moveaxis(self.acc.reshape(-1, c.block_in, FIELDS)[a], 1, 0)
-        found = wide.split(names, wide.results(names, high, low, bias, scale, op["low"], op["high"]))
-        cells = names.cells(found[0 if op["byte"] == WideByte.HIGH else 1])
-        self.write_act(self.rows("ACT", op["dst"] + outer[2], c.act_rows), cells)
+            table = self.lut[self.reads("LUT", np.array([post["table"]]))[0]]
+            cells = names.look_up(cells, self.values(table, "tables"))
+        self.write_act(dst, cells)
 
     def _multiplied(self, a: Array, b: Array, bias: Array, scale: Array, rule: tuple[int, int, int, int]) -> Array:
         """Cells of products of bytes, requantised: a function of two bytes for each pair of bias and scale."""
-        found = np.empty_like(a)
-        zp, lo, hi, rounding = rule
-        product = (_BYTES[:, None].astype(np.int64) - self.post["za"]) * (
-            _BYTES[None].astype(np.int64) - self.post["zb"]
-        )
-        pairs = np.stack([bias.ravel(), scale.ravel().astype(np.int64)], axis=1)
-        distinct, which = np.unique(pairs, axis=0, return_inverse=True)
-        for number, (one_bias, one_scale) in enumerate(distinct):
-            here = which.reshape(bias.shape) == number
-            table = numerics.requantize(numerics.wrap32(product + one_bias), np.uint32(one_scale), zp, lo, hi, rounding)
+        found, post = np.empty_like(a), self.settings["VECTOR_POST"]
+        product = np.multiply.outer(BYTES.astype(np.int64) - post["za"], BYTES.astype(np.int64) - post["zb"])
+        for (one_bias, one_scale), here in cases(np.stack([bias, scale.astype(np.int64)], axis=-1)):
+            table = numerics.requantize(numerics.wrap32(product + one_bias), np.uint32(one_scale), *rule)
             found[here] = self.names.combine(a[here], b[here], table)
         return found
 
+    def _vector_wide(self, op: Op) -> None:
+        """One byte of results of 16 bits, of the sums of high bytes and those of low ones behind."""
+        c, names = self.config, self.names
+        inner, (a, _, dst, prm) = self._steps(op, op["reduce"])
+        if len(inner) != 2:
+            raise NoRule(f"no rule for results of 16 bits of {len(inner)} sums")
+        rows = self.acc_rows(self.order.read, op["a"] + a[:, None] + inner, c.block_in)
+        bias, _, scale = self.parameters(op["prm"] + prm)
+        high, low = np.moveaxis(self.acc.reshape(-1, c.block_in, FIELDS)[rows], 1, 0)
+        found = wide.split(names, wide.results(names, high, low, bias, scale, op["low"], op["high"]))
+        self.write_act(self.rows("ACT", op["dst"] + dst), names.cells(found[op["byte"] != WideByte.HIGH]))
 
-_BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
+    # ROW
+
+    def _row(self, op: Op) -> None:
+        """The row unit, with the registers MAX and STAT: a value for every row of PRM."""
+        c, names, function, post = self.config, self.names, RowFunction(op["function"]), self.settings["VECTOR_POST"]
+        names.count("step of ROW")
+        self.order.complete()
+        inner, (a, b, dst, prm) = self._steps(op, 0 if function in ROW_WRITES else op["reduce"])
+        rows, prm = op["a"] + a[:, None] + inner, self.rows("PRM", op["prm"] + prm)
+        if function in ROW_WRITES:  # a vector for each of ACT
+            limits, dst = (post["zp"], post["lo"], post["hi"]), self.rows("ACT", op["dst"] + dst)
+            cells = self.act[self.reads("ACT", rows, dst)][:, 0]
+            if function == RowFunction.EXP:
+                self.order.read("PRM", prm)
+                terms = norms.exponentials(names, self._words(), cells, self.row_maxima[prm])
+                scales = np.broadcast_to(self.prm[prm, 0, 0, VALUE][:, None], terms.shape)
+                found = norms.probabilities(names, terms, scales, *limits)
+            else:
+                factors = self.row_norms[self.rows("STAT", op["number"] + b)][:, None]
+                bias, _, scale = self.parameters(prm)
+                found = norms.normalised(names, cells, factors, bias, scale, *limits)
+            self.write_act(dst, found)
+            return
+        if len(np.unique(prm)) < len(prm):
+            raise NoRule("no rule for two rows with one result")
+        cells = self.act[self.reads("ACT", rows)]  # [rows, vectors, lanes, CELL]
+        cells = cells.reshape(len(prm), -1, CELL)[:, : (len(inner) - 1) * c.block_in + (op["tail"] or c.block_in)]
+        if function == RowFunction.MAXIMUM:
+            self.row_maxima[prm] = names.maximum(cells)
+        elif function == RowFunction.EXP_SUM:
+            terms = norms.exponentials(names, self._words(), cells, self.row_maxima[prm])
+            self.order.write("PRM", prm)
+            scales = norms.row_scales(names, norms.summed(terms), op["number"], op["exponent"])
+            self.prm[prm] = names.cells(scales)[:, None, None]
+        else:
+            words = self._words()[np.arange(256) - post["za"] & 255]  # by the byte of ACT
+            squares, values = words & (1 << c.row_square_bits) - 1, words >> c.row_square_bits
+            if squares.max() * c.vector_lanes >= 1 << c.row_square_bits:
+                raise NoRule("no rule for squares whose sum in a pass has more bits than its field")
+            total, add = (
+                norms.summed(norms.moments(names, squares, values, cells)),
+                self.settings["VECTOR_ADD"],
+            )
+            epsilon = add["c"] << EPSILON_FRACTION | add["ma"] % (1 << EPSILON_FRACTION)
+            centred = function == RowFunction.MOMENTS
+            self.row_norms[prm] = norms.row_norms(names, total, op["number"], epsilon, centred)
+
+    def _words(self) -> Array:
+        """The 256 words of the wide table."""
+        first = self.settings["VECTOR_POST"]["table"] // WIDE_TABLE * WIDE_TABLE
+        tables = self.lut[self.reads("LUT", first + np.arange(WIDE_TABLE))]
+        words = self.values(tables, "tables").reshape(-1).view("<u4").astype(np.int64)
+        return np.asarray(words & (1 << self.config.row_word_bits) - 1)

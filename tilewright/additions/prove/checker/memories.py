@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.isa.codes import CodeError, CodeMode, Decoder
-from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op
+from tilewright.isa.encoding import op as new_op
 from tilewright.isa.instructions import Memory
 from tilewright.isa.packing import unpacked
-from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION
+from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION, Program
 from tilewright.prove.checker.cells import BYTES, CELL, ROOT, TABLE, VALUE, cases
 from tilewright.prove.checker.fields import FIELDS, PRIMES
-from tilewright.prove.checker.findings import Finding, NoRule
+from tilewright.prove.checker.graph import Finding, NoRule
 from tilewright.prove.checker.names import Names
 from tilewright.prove.checker.order import Order
 
@@ -50,19 +50,18 @@ class Memories:
     """Scratchpads and registers at the start of a program: cells, of which what nobody wrote has a name of its own.
 
     Args:
-        constants: the constant region.
         arena: cells [bytes, CELL] of the arena, which STORE changes.
         windows: by the number of the region.
+        ops: all of the step.
         label: of what nobody wrote.
     """
 
     def __init__(
-        self, names: Names, config: NpuConfig, constants: bytes, arena: Array, windows: Mapping[int, Moved],
-        ops: Sequence[Op], label: int,
-    ) -> None:  # fmt: skip
-        self.names, self.config, self.arena, self.windows, self.ops = names, config, arena, windows, ops
-        self.constants = np.frombuffer(constants, np.int8)
-        c = config
+        self, names: Names, program: Program, arena: Array, windows: Mapping[int, Moved], ops: Sequence[Op], label: int
+    ) -> None:
+        self.names, self.config, self.arena, self.windows, self.ops = names, program.config, arena, windows, ops
+        self.constants = np.frombuffer(program.constants, np.int8)
+        c = self.config
 
         def fresh(name: str, *shape: int) -> Array:
             return names.random(shape, name, label)
@@ -77,15 +76,17 @@ class Memories:
             op.name == "LOAD" and op["target"] == Memory.WGT and op["region"] == ARENA_REGION for op in ops
         )
         self.unit = min(c.block_in, c.block_out)  # lanes of ACC that are ordered as one
-        self.order = Order(ops, {
-            "ACT": c.act_rows, "WGT": c.wgt_tiles, "PRM": c.prm_rows, "LUT": max(1, c.lut_tables),
-            "ACC": c.acc_rows * c.block_out // self.unit, "arena": len(arena),
-        })  # fmt: skip
-        self.gemm_loops = [(1, 0, 0, 0)] * c.gemm_loops
-        self.vector_loops = [(1, 0, 0, 0, 0)] * c.vector_loops
-        self.boxes = {"LOAD": [(1, 0, 0)] * 2, "STORE": [(1, 0, 0)] * 2}
-        self.pad, self.post, self.add = (Op(ops[-1].instruction) for _ in range(3))
+        self.sizes = {"ACT": c.act_rows, "WGT": c.wgt_tiles, "PRM": c.prm_rows, "LUT": c.lut_tables, "STAT": c.prm_rows,
+                      "ACC": c.acc_rows * c.block_out // self.unit, "arena": len(arena)}  # fmt: skip
+        self.order = Order(ops, self.sizes)
+        self.settings = {name: new_op(name) for name in ("LOAD_PAD", "VECTOR_POST", "VECTOR_ADD")}
+        levels = {"GEMM_LOOP": c.gemm_loops, "VECTOR_LOOP": c.vector_loops, "LOAD_DIM": 2, "STORE_DIM": 2}
+        self.loops = {name: [new_op(name, count=1)] * n for name, n in levels.items()}
         self.decoder = Decoder(c) if c.weight_codes else None
+
+    def nest(self, kind: str, first: int, last: int | None, *strides: str) -> list[Array]:
+        """Offsets by these strides at every index of some levels of a loop nest."""
+        return nest([(l["count"], *(l[s] for s in strides)) for l in self.loops[kind][first:last]], len(strides))
 
     def constant_weights(self) -> Array:
         """A copy of WGT, where what is no constant is unknown: a later run does not begin with it."""
@@ -98,27 +99,50 @@ class Memories:
             raise NoRule(f"no rule for {what} that are no constants, or that nothing loaded")
         return np.asarray(BYTES[cells[..., TABLE] - 1])
 
-    def rows(self, memory: str, offsets: Array, size: int) -> Array:
+    def rows(self, memory: str, offsets: Array) -> Array:
         """Row addresses, modulo the address space, inside of the memory."""
-        found = offsets % (1 << self.config.address_bits)
-        if (found >= size).any():
-            raise Finding(f"{memory} row {int(found.max())} is beyond its {size} rows")
+        found = np.asarray(offsets % (1 << self.config.address_bits))
+        if (found >= self.sizes[memory]).any():
+            raise Finding(f"{memory} row {int(found.max())} is beyond its {self.sizes[memory]} rows")
         return found
 
-    def check_steps(self, rows: Array, dst: Array) -> None:
-        """Checks that no step reads a row that an earlier step of the instruction writes."""
-        written = np.full(self.config.act_rows, len(dst), np.int64)
-        np.minimum.at(written, dst, np.arange(len(dst)))
-        late = written[rows] < np.arange(len(dst))[:, None]
-        if late.any():
-            raise Finding(f"a step reads ACT row {int(rows[late][0])}, which an earlier step of the same instruction "
-                          "writes")  # fmt: skip
+    def reads(self, memory: str, offsets: Array, dst: Array | None = None) -> Array:
+        """Row addresses [steps, ...] that are read: none is one that an earlier step of the instruction writes.
+
+        Args:
+            dst: row of ACT that each step writes.
+        """
+        rows = self.rows(memory, offsets)
+        self.order.read(memory, rows.ravel())
+        if dst is not None:
+            written = np.full(self.config.act_rows, len(dst), np.int64)
+            np.minimum.at(written, dst, np.arange(len(dst)))
+            late = written[rows.reshape(len(dst), -1)] < np.arange(len(dst))[:, None]
+            if late.any():
+                raise Finding(f"a step reads ACT row {int(rows.reshape(late.shape)[late][0])}, which an earlier step "
+                              "of the same instruction writes")  # fmt: skip
+        return rows
+
+    def acc_rows(self, access: Callable[[str, Array], None], offsets: Array, lanes: int) -> Array:
+        """Addresses of ACC rows of so many lanes, which are read or written: `access` of the order."""
+        units = lanes // self.unit
+        places = (offsets[..., None] % (1 << self.config.address_bits)) * units + np.arange(units)
+        if (places >= self.sizes["ACC"]).any():
+            raise Finding(f"ACC row {int(places.max()) // units} is beyond its {self.sizes['ACC'] // units} rows")
+        access("ACC", places.ravel())
+        return np.asarray(places[..., 0] // units)
+
+    @staticmethod
+    def last(rows: Array) -> tuple[Array, Array]:
+        """The distinct rows, and where each is the last time: of several results for a row the last stays."""
+        distinct, place = np.unique(rows[::-1], return_index=True)
+        return distinct, len(rows) - 1 - place
 
     def write_act(self, dst: Array, cells: Array) -> None:
-        """Writes what VECTOR made, [n, block_in, CELL], to ACT: the last of several results for a row stays."""
+        """Writes what VECTOR made, [n, block_in, CELL], to ACT."""
         self.order.write("ACT", dst)
-        last = len(dst) - 1 - np.unique(dst[::-1], return_index=True)[1]
-        self.act[dst[last]] = cells[last]
+        rows, last = self.last(dst)
+        self.act[rows] = cells[last]
 
     # transfers
 
@@ -146,31 +170,34 @@ class Memories:
         return np.asarray(self.arena[places])
 
     def _load(self, op: Op) -> None:
-        (count0, rows0, mem0), (count1, rows1, mem1) = self.boxes["LOAD"]
-        left, right, top, bottom = (self.pad[side] for side in ("left", "right", "top", "bottom"))
-        width, count = left + op["count"] + right, op["count"]
-        if width * (top + count0 + bottom) * count1 == 0:
+        (count0, rows0, mem0), (count1, rows1, mem1) = self._box("LOAD_DIM")
+        pad, count, target = self.settings["LOAD_PAD"], op["count"], Memory(op["target"])
+        left, top = pad["left"], pad["top"]
+        width, height = left + count + pad["right"], top + count0 + pad["bottom"]
+        if width * height * count1 == 0:
             raise Finding("the box has no row")
-        target = Memory(op["target"])
-        places = nest([(width, 1, 0), (top + count0 + bottom, rows0, mem0), (count1, rows1, mem1)], 2)
-        x, y = nest([(width, 1, 0), (top + count0 + bottom, 0, 1), (count1, 0, 0)], 2)
+        row, memory, x, y = nest([(width, 1, 0, 1, 0), (height, rows0, mem0, 0, 1), (count1, rows1, mem1, 0, 0)], 4)
         data = (x >= left) & (x < left + count) & (y >= top) & (y < top + count0)
-        rows = self.rows(target.name, op["row"] + places[0], target.rows(self.config))
+        rows = self.rows(target.name, op["row"] + row)
         self.order.write(target.name, rows)
         if len(np.unique(rows)) != len(rows):
             raise NoRule("no rule for a box that writes a row twice")
         packed, row_bytes = op.name == "LOAD_PACKED", target.row_bytes(self.config)
         nbytes = row_bytes // 2 if packed else row_bytes
         cells = np.empty((len(rows), row_bytes, CELL), np.uint32)
-        cells[:] = self.names.bytes[self.pad["fill"] & 255]
-        offsets = (op["offset"] + places[1] - top * mem0 + (x - left) * nbytes)[data]
-        found = self._memory(op["region"], offsets, nbytes)
+        cells[:] = self.names.bytes[pad["fill"] & 255]
+        found = self._memory(op["region"], (op["offset"] + memory - top * mem0 + (x - left) * nbytes)[data], nbytes)
         if packed:
             weights = unpacked(self.values(found, "packed weights").view(np.uint8))
             found = self.names.bytes[weights].reshape(-1, row_bytes, CELL)
         cells[data] = found
-        memory = {Memory.ACT: self.act, Memory.WGT: self.wgt, Memory.PRM: self.prm, Memory.LUT: self.lut}[target]
-        memory[rows] = cells.reshape(len(rows), *memory.shape[1:])
+        scratchpad = {Memory.ACT: self.act, Memory.WGT: self.wgt, Memory.PRM: self.prm, Memory.LUT: self.lut}[target]
+        scratchpad[rows] = cells.reshape(len(rows), *scratchpad.shape[1:])
+
+    _load_packed = _load
+
+    def _box(self, kind: str) -> list[tuple[int, int, int]]:
+        return [(level["count"], level["row_stride"], level["mem_stride"]) for level in self.loops[kind]]
 
     def _load_coded(self, op: Op) -> None:
         if op["region"] != CONSTANT_REGION or self.decoder is None:
@@ -188,16 +215,15 @@ class Memories:
         except CodeError as error:
             raise Finding(f"coded weights: {error}") from None
         if op["mode"] == CodeMode.WEIGHTS:
-            rows = self.rows("WGT", op["row"] + np.arange(op["count"]), c.wgt_tiles)
+            rows = self.rows("WGT", op["row"] + np.arange(op["count"]))
             self.order.write("WGT", rows)
             tiles = np.frombuffer(b"".join(rounds), np.int8)
             self.wgt[rows] = self.names.bytes[tiles].reshape(-1, *self.wgt.shape[1:])
 
-    def _parameters(self, prm: Array, sums: bool = False) -> tuple[Array, Array, Array]:
+    def parameters(self, offsets: Array, sums: bool = False) -> tuple[Array, Array, Array]:
         """Constant biases, int64, elements of those that the program made, and patterns of scales, [n, block_in] each,
         in rows of PRM [n]. Biases that the program made are for sums only."""
-        self.order.read("PRM", prm)
-        pairs = self.prm[prm]
+        pairs = self.prm[self.reads("PRM", offsets)]
         scales = self.values(pairs[:, :, 4:], "scales").view(np.uint32)[..., 0]
         made = ~self.names.fixed(pairs[:, :, :4]).all(axis=(1, 2))
         biases, elements = np.zeros(scales.shape, np.int64), np.zeros((*scales.shape, FIELDS), np.uint32)
@@ -209,47 +235,33 @@ class Memories:
         return biases, elements, scales
 
     def _joined(self, cells: Array) -> Array:
-        """Elements of integers that the program made, of their bytes [..., 4, CELL]. Each byte is a part of one sum,
-        but the upper two, which are those of one integer of 16 bits."""
-        names = self.names
-        flipped = BYTES ^ np.int8(-128)
-        low, second = (names.look_up(cells[..., i, :], flipped)[..., VALUE].astype(np.int64) + 128 for i in (0, 1))
+        """Elements of integers that the program made, of their bytes [..., 4, CELL]: of three without sign, and of the
+        last. The upper two may be those of one integer of 16 bits."""
+        unsigned = self.names.look_up(cells[..., :3, :], BYTES ^ np.int8(-128))[..., VALUE].astype(np.int64) + 128
         high, sign = cells[..., 2, :], cells[..., 3, :]
-        fixed = np.asarray(names.fixed(cells[..., 2:, :]).all(axis=-1))
-        ends = [BYTES[np.where(fixed, part[..., TABLE] - 1, 0)].astype(np.int64) for part in (high, sign)]
-        found = np.where(fixed[..., None], (ends[0] % 256 + 256 * ends[1])[..., None] % PRIMES, -1)
-        here, facts = names.reach.find(high[..., ROOT])
+        upper = (unsigned[..., 2, :] + 256 * sign[..., VALUE].astype(np.int64)) % PRIMES
+        here, facts = self.names.reach.find(high[..., ROOT])
         here[here] = same = (high[..., ROOT] == sign[..., ROOT]).all(axis=-1)[here]
-        upper = found[here]
-        for (one, two, least, most), at in cases(
-            np.concatenate([high[here][:, TABLE:], sign[here][:, TABLE:], facts[same]], axis=1)
-        ):
-            both = names.table(one).view(np.uint8) + 256 * names.table(two).astype(np.int64)
-            line = names.line(lambda v, both=both: both[v & 255], least, most)  # type: ignore[misc]
+        found, tables = upper[here], np.stack([high[here][:, TABLE], sign[here][:, TABLE]], axis=1)
+        for (one, two, least, most), at in cases(np.concatenate([tables, facts[same]], axis=1)):
+            both = self.names.table(one).view(np.uint8) + 256 * self.names.table(two).astype(np.int64)
+            line = self.names.line(both, least, most)
             if line is not None:
-                upper[at] = (high[here][at][:, ROOT].astype(np.int64) * line[0] + line[1]) % PRIMES
-        found[here] = upper
-        total = (low + 256 * second + 65536 * found) % PRIMES
-        here, sums = names.whole.find(cells[..., 0, VALUE])
-        here[here] = exact = (names.bytes_of(sums.astype(np.uint32))[..., VALUE] == cells[here][..., VALUE]).all((1, 2))
-        total[here] = sums[exact]
-        if (found < 0)[~here].any():
-            raise NoRule("no rule for biases from the arena whose upper bytes are not those of one integer")
-        return np.asarray(total, np.uint32)
+                found[at] = (high[here][at][:, ROOT].astype(np.int64) * line[0] + line[1]) % PRIMES
+        upper[here] = found
+        return np.asarray((unsigned[..., 0, :] + 256 * unsigned[..., 1, :] + 65536 * upper) % PRIMES, np.uint32)
 
     def _store(self, op: Op) -> None:
-        (count0, rows0, mem0), (count1, rows1, mem1) = self.boxes["STORE"]
         c = self.config
         whole = Moved("arena", np.zeros(1, np.int64), np.zeros(FIELDS, np.uint32))
         window = whole if op["region"] == ARENA_REGION else self.windows.get(op["region"])
         if window is None or window.space != "arena":
             raise Finding(f"region {op['region']} must not be written")
-        at, offsets = nest([(op["count"], 1, c.block_in), (count0, rows0, mem0), (count1, rows1, mem1)], 2)
-        rows = self.rows("ACT", op["row"] + at, c.act_rows)
+        at, offsets = nest([(op["count"], 1, c.block_in), *self._box("STORE_DIM")], 2)
+        rows = self.reads("ACT", op["row"] + at)
         places = (op["offset"] + offsets[:, None] + np.arange(c.block_in)) % (1 << c.offset_bits)
         places = np.add.outer(window.begins, places)  # wherever the region begins
         self._inside(op["region"], places, self.arena)
-        self.order.read("ACT", rows)
         self.order.write("arena", places.ravel())
         if len(np.unique(places[:, :, 0])) != places[:, :, 0].size:
             raise NoRule("no rule for a box that writes a byte twice")

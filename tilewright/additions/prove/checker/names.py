@@ -41,7 +41,6 @@ class Names(Functions):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.whole = Facts(FIELDS)  # lowest bytes: elements of the integers
         self._sums = Facts(3)  # sums: a scale, least and largest value
         self._left = Facts(1)  # what integers leave modulo a number: this
         self._alone = Facts(CELL + 1)  # sums: the one byte in them that is no constant, and its weight
@@ -208,13 +207,14 @@ class Names(Functions):
         return np.tile(np.array(values, np.int64), (len(elements), 1))
 
     def bytes_of(self, sums: Array) -> Array:
-        """Cells [..., 4, CELL] of the bytes of integers, the lowest first; `whole` finds the integers again."""
+        """Cells [..., 4, CELL] of the bytes of integers, the lowest first: together they are the integers again."""
         known, value = as_integers(sums)
-        elements = np.stack([self.mix(("byte of an integer", i), sums) for i in range(4)], axis=-2)
-        found = np.where(known[..., None, None], self.bytes[value[..., None] >> np.arange(0, 32, 8) & 255],
-                         self.cells(elements))  # fmt: skip
-        self.whole.keep(elements[~known][:, 0], sums[~known])
-        return np.asarray(found, np.uint32)
+        parts = [self.mix(("byte of an integer", i), sums).astype(np.int64) for i in range(3)]
+        low = (sums - sum(256 ** (i + 1) * (part + 128 * (i < 2)) for i, part in enumerate(parts)) - 128) % PRIMES
+        flipped = self.cells(np.stack([low, *parts], axis=-2).astype(np.uint32))
+        flipped[..., :3, :] = self.look_up(flipped[..., :3, :], BYTES ^ np.int8(-128))
+        fixed = self.bytes[value[..., None] >> np.arange(0, 32, 8) & 255]
+        return np.asarray(np.where(known[..., None, None], fixed, flipped), np.uint32)
 
     def modulo(self, values: Array, n: int) -> Array:
         """Elements of what integers [..., FIELDS] leave modulo n, at least 0."""

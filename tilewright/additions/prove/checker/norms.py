@@ -1,10 +1,13 @@
-"""Rules of Softmax and norms that the NPU runs: the integers of ROW in docs/numerics.md, which the report counts.
+"""Names of what depends on a whole row, and the rules of Softmax and norms that the NPU runs: the integers of ROW.
+
+A sum of table words is the sum of a new element for each word, so it has one name for any order of the row.
 
 onnxruntime and LiteRT add rows in float32, so what these rules name differs from them next to ties.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import numpy as np
@@ -12,10 +15,62 @@ import numpy as np
 from tilewright.isa import numerics
 from tilewright.isa.row_bits import BIAS_FRACTION, EPSILON_FRACTION
 from tilewright.isa.row_norm import FACTOR_SCALE, TRUNCATION
-from tilewright.prove.checker import statistics
-from tilewright.prove.checker.cells import BYTES, CELL
-from tilewright.prove.checker.findings import NoRule
-from tilewright.prove.checker.rules import Array, Node, rule
+from tilewright.prove.checker.cells import BYTES, CELL, VALUE
+from tilewright.prove.checker.fields import PRIMES, Array
+from tilewright.prove.checker.graph import NoRule
+from tilewright.prove.checker.names import Names
+from tilewright.prove.checker.rules import Node, rule
+
+
+def _digest(*tables: Array) -> str:
+    return hashlib.blake2b(b"".join(np.asarray(t, np.int64).tobytes() for t in tables), digest_size=16).hexdigest()
+
+
+def summed(elements: Array, counts: Array | None = None) -> Array:
+    """Sums of elements [..., n, FIELDS] over n, of those that count."""
+    wide = elements.astype(np.int64) if counts is None else np.where(counts[..., None], elements, 0).astype(np.int64)
+    return np.asarray(wide.sum(axis=-2) % PRIMES, np.uint32)
+
+
+def exponentials(names: Names, words: Array, cells: Array, maxima: Array) -> Array:
+    """Elements of `words[(byte - maximum) & 255]`, [..., n, FIELDS], of cells [..., n, CELL] and maxima [..., CELL]."""
+    names.count("exponential")
+    least = np.broadcast_to(maxima[..., None, VALUE], cells[..., VALUE].shape)
+    return names.mix(("exponential", _digest(words)), cells[..., VALUE], least)
+
+
+def row_scales(names: Names, total: Array, number: int, exponent: int) -> Array:
+    """Elements of `isa.numerics.row_scale` of sums [..., FIELDS]."""
+    return names.mix(("row_scale", number, exponent), total)
+
+
+def probabilities(names: Names, exponent: Array, scales: Array, zero_point: int, low: int, high: int) -> Array:
+    """Cells of `isa.numerics.requantize` of exponentials by scales, both [..., FIELDS]."""
+    return names.clamp(names.cells(names.mix(("probability", int(zero_point)), exponent, scales)), low, high)
+
+
+def moments(names: Names, squares: Array, values: Array, cells: Array) -> Array:
+    """Elements of the pair `squares[byte], values[byte]`, which is added over a row."""
+    names.count("moment")
+    return names.mix(("moment", _digest(squares, values)), cells[..., VALUE])
+
+
+def row_norms(names: Names, total: Array, count: int, epsilon: int, centred: bool) -> Array:
+    """Elements of `isa.row_norm.row_norm` of sums of `moments`."""
+    return names.mix(("row_norm", int(count), int(epsilon), bool(centred)), total)
+
+
+def normalised(
+    names: Names, cells: Array, norms: Array, bias: Array, scale: Array, zero_point: int, low: int, high: int
+) -> Array:
+    """Cells of `isa.row_norm.normalise` of cells [..., CELL], norms [..., FIELDS], int32 biases and scale patterns."""
+    shape = cells.shape[:-1]
+    words = [np.broadcast_to(x.astype(np.int64).astype(np.uint64), shape) for x in (bias, scale)]
+    lifted = np.broadcast_to(norms, (*shape, norms.shape[-1]))
+    return names.clamp(
+        names.cells(names.mix(("normalise", int(zero_point)), cells[..., VALUE], lifted, *words)), low, high
+    )
+
 
 #: Largest exponential of a row.
 _ONE = (1 << 24) - 1
@@ -25,7 +80,6 @@ _ONE = (1 << 24) - 1
 def softmax(node: Node) -> Array:
     """Exponentials of 24 bits, their exact sum, and a quotient that the requantiser multiplies by."""
     x, y, levels = node.type(), node.result, node["levels"]
-    assert x.scale is not None and y.scale is not None and y.zero_point is not None
     axis = node["axis"] % len(x.shape)
     cells = np.moveaxis(node.cells(), axis, -2)
     if levels is None:
@@ -37,10 +91,10 @@ def softmax(node: Node) -> Array:
         raise NoRule("no rule for this Softmax")
     steps = np.rint(values.astype(np.float64) / float(values[0]) * _ONE).astype(np.int64)
     maxima = node.names.maximum(cells)
-    terms = statistics.exponentials(node.names, steps[-np.arange(256) % 256], cells, maxima)
-    scales = statistics.row_scales(node.names, statistics.summed(terms), *factor)
+    terms = exponentials(node.names, steps[-np.arange(256) % 256], cells, maxima)
+    scales = row_scales(node.names, summed(terms), *factor)
     scales = np.broadcast_to(scales[..., None, :], terms.shape)
-    found = statistics.probabilities(node.names, terms, scales, y.stored_zero_point, *node.limits())
+    found = probabilities(node.names, terms, scales, y.stored_zero_point, *node.limits())
     node.assume("Softmax", scales.shape[:-2])
     return np.moveaxis(found, -2, axis)
 
@@ -49,7 +103,6 @@ def softmax(node: Node) -> Array:
 def norm(node: Node) -> Array:
     """Exact moments of a row, `row_norm` of these, and a multiply-add for each element."""
     x, y = node.type(), node.result
-    assert x.scale is not None and y.scale is not None
     scale, centred = node.constant(1).astype(np.float64), node.attributes.get("centred", True)
     bias = node.constant(2).astype(np.float64) if len(node.types) > 2 and node.types[2] is not None else 0 * scale
     cells = node.cells()
@@ -63,11 +116,11 @@ def norm(node: Node) -> Array:
         squares, values = (stored - x.stored_zero_point) ** 2, np.full(256, x.stored_zero_point + 128)
     step, result_step = (float(np.float32(t.scale)) for t in (x, y))
     epsilon = round(math.ldexp(float(np.float32(node["epsilon"])) / step**2 * count**2, EPSILON_FRACTION))
-    total = statistics.summed(statistics.moments(node.names, squares, values, cells))
-    norms = statistics.row_norms(node.names, total, count, epsilon, centred)[..., None, :]
+    total = summed(moments(node.names, squares, values, cells))
+    norms = row_norms(node.names, total, count, epsilon, centred)[..., None, :]
     scale = (scale * (count * 2.0**-FACTOR_SCALE * (1 + TRUNCATION) / result_step)).astype(np.float32)
     bias = np.rint(bias / result_step * 2.0**BIAS_FRACTION)
     limits = y.stored_zero_point, *node.limits()
-    found = statistics.normalised(node.names, cells, norms, bias, numerics.scale_bits(scale), *limits)
+    found = normalised(node.names, cells, norms, bias, numerics.scale_bits(scale), *limits)
     node.assume("norm", norms.shape[:-2])
     return found.reshape(*y.shape, CELL)

@@ -14,7 +14,6 @@ from tilewright.prove.checker.rules import Array, Node, centred, padded, rule, t
 def _weights(node: Node, axis: int) -> tuple[Array, Array]:
     """Integers of constant weights less their zero points, and the requantiser's scales of the channels on `axis`."""
     w, x, y = node.type(1), node.type(), node.result
-    assert w.scale is not None and w.zero_point is not None and x.scale is not None and y.scale is not None
     shape = [1] * node.constant(1).ndim
     if w.scale.ndim:
         shape[axis if w.axis is None else w.axis] = -1
@@ -89,7 +88,6 @@ def matmul(node: Node) -> Array:
         found = node.requantized(node.names.product(node.cells(), w), bias, scale, bounds=(least + bias, most + bias))
     else:
         a = node.type()
-        assert a.scale is not None and weights.scale is not None and y.scale is not None
         scale = numerics.product_scale(a.scale, weights.scale, y.scale)
         found = node.requantized(field_product(centred(node), centred(node, 1)), _bias(node), scale)
     return found.reshape(*y.shape, CELL)

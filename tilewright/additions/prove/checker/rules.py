@@ -17,8 +17,7 @@ from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
 from tilewright.prove.checker.cells import CELL, VALUE
 from tilewright.prove.checker.fields import PRIMES, residues
-from tilewright.prove.checker.findings import NoRule
-from tilewright.prove.checker.graph import Step, Value
+from tilewright.prove.checker.graph import NoRule, Step, Value
 from tilewright.prove.checker.names import Names
 
 Array = np.ndarray
@@ -86,16 +85,13 @@ class Node:
         others = tuple(i for i in range(low.ndim) if i != axis)
         return low.min(axis=others), high.max(axis=others)
 
-    def requantized(
-        self, sums: Array, bias: Any, scale: Any, rounding: int = Rounding.EVEN,
-        bounds: tuple[Array, Array] | None = None,
-    ) -> Array:  # fmt: skip
+    def requantized(self, sums: Array, bias: Any, scale: Any, bounds: tuple[Array, Array] | None = None) -> Array:
         """Cells of sums [..., FIELDS] and integers. The channels of all of these are on the last axis.
 
         Args:
             bounds: least and largest sums.
         """
-        rule = (self.result.stored_zero_point, *self.limits(), int(rounding))
+        rule = (self.result.stored_zero_point, *self.limits(), int(Rounding.EVEN))
         return self.names.requantize(sums, np.asarray(bias), numerics.scale_bits(scale), rule, bounds)
 
 
@@ -106,29 +102,23 @@ def unknown(node: Node) -> list[Array]:
     apart = ("reason", "out_min", "out_max")
     key = (step.op, *sorted((k, _plain(v)) for k, v in step.attributes.items() if k not in apart))
     described = [None if t is None else (t.shape, str(t.dtype), quantisation(t)) for t in node.types]
-    sizes = {node.result.shape}
-    if step.op in _ELEMENTWISE and sizes == {node.type().shape}:
-        others = [c[..., VALUE].tobytes() for c in node.operands[1:] if c is not None]
-        digest = (*key, quantisation(node.type()), str(node.type().dtype), quantisation(node.result), others)
-        return [names.cells(names.mix(digest, node.cells()[..., VALUE]))]
+    values, y, axis = node.cells()[..., VALUE], node.result, None
     if step.op in ("QSoftmax", "QNorm"):  # of each row alone: some rows may be computed only
-        axis = step.attributes.get("axis", -1) % len(node.result.shape)
-        row = np.moveaxis(node.cells()[..., VALUE], axis, 0)
+        axis = step.attributes.get("axis", -1) % len(y.shape)
+    elementwise = step.op in ("QuantizeLinear", "DequantizeLinear", "Cast") and y.shape == values.shape[:-1]
+    if elementwise or axis is not None:
+        rows = values[None] if axis is None else np.moveaxis(values, axis, 0)
         others = [c[..., VALUE].tobytes() for c in node.operands[1:] if c is not None]
-        whole = names.mix(
-            (*key, quantisation(node.type()), quantisation(node.result), str(node.result.dtype), others), *row
-        )
-        numbers = np.arange(len(row), dtype=np.uint64).reshape(-1, *(1,) * (whole.ndim - 1))
-        shape = row.shape[:-1]
-        found = names.mix(("of a row",), np.broadcast_to(whole, row.shape), np.broadcast_to(numbers, shape))
-        return [names.clamp(np.moveaxis(names.cells(found), 0, axis), *node.limits())]
+        types = [(quantisation(t), str(t.dtype)) for t in (node.type(), y)]
+        whole = names.mix((*key, *types, others), *rows)
+        numbers = np.arange(len(rows), dtype=np.uint64).reshape(-1, *(1,) * (rows.ndim - 2))
+        numbers = np.broadcast_to(numbers, rows.shape[:-1])
+        found = names.cells(names.mix(("of a row",), np.broadcast_to(whole, rows.shape), numbers))
+        return [found[0] if axis is None else names.clamp(np.moveaxis(found, 0, axis), *node.limits())]
     if len(step.outputs) > 1:
         raise NoRule(f"no rule for {step.op} ({step.name}) with {len(step.outputs)} results")
     found = names.opaque((*key, described), [c for c in node.operands if c is not None], node.result.shape)
     return [names.clamp(found, *node.limits()) if "out_min" in step.attributes else found]
-
-
-_ELEMENTWISE = ("QuantizeLinear", "DequantizeLinear", "Cast")
 
 
 def _plain(value: Any) -> str:
