@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 from tilewright.common import store
 from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError, StagingError, UnsupportedError
-from tilewright.compiler.importer.onnx.foreign import foreign_format
 from tilewright.compiler.graph.ops.kernel import BY_A_KERNEL, NodeKernel
+from tilewright.compiler.importer.onnx.foreign import foreign_format
 from tilewright.compiler.limits import check_nodes
 from tilewright.compiler.onnx.equations import check_equations
 from tilewright.compiler.onnx.external_data import load_external_data

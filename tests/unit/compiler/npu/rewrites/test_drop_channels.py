@@ -328,6 +328,17 @@ def test_through(between: str, dtype: Any) -> None:
     assert graph.tensor(graph.nodes[-1].inputs[0]).shape[1] == channels // 3
 
 
+@pytest.mark.parametrize(("row", "width"), [([3, 5], CHANNELS), ([5, 5], CHANNELS - DEAD)])
+def test_a_factor_along_the_width_has_one_range_for_all_channels(row: list[int], width: int) -> None:
+    """A channel stays constant if the factors are all the same."""
+    net = Net()
+    x = net.pruned()
+    shape = net.graph.tensor(x).shape
+    factors = net.graph.constant("row", np.resize(np.array(row, np.int8), shape[3]), net.quant(net.kind))
+    net.reader(net.finish("QMul", [x, factors], shape, net.kind))
+    assert widths(checked(net.graph)[0])[0] == width
+
+
 def test_an_average_that_counts_padding_is_no_constant() -> None:
     """Padding counts as zeros, of which a window at the border has more; the channels of its operand stay, too."""
     net = Net()
