@@ -37,6 +37,7 @@ MAX_WINDOW_DELAY = 31
 _YOUNGER_FIELDS = (
     "depthwise",
     "window_delay",
+    "window_pairs",
     "vector_queue",
     "vector_passes",
     "row_unit",
@@ -73,6 +74,8 @@ class NpuConfig(Shown):
         window_delay: most pushes by which DEPTHWISE may delay each segment of its window (`window_segment` slots), so
             that a column of the kernel lies in each and columns of pushes can be long. 0 = there are no delay lines, as
             where the window is one segment.
+        window_pairs: 1 = a push of DEPTHWISE without output is made in one cycle with the next one of its line, if they
+            read different banks of ACT; 0 = a push takes a cycle.
         vector_queue: 1 = VECTOR has an instruction queue of its own; 0 = its instructions go through that of GEMM.
         vector_passes: cycles VECTOR takes for a row, 1, 2 or 4: it has block_in / vector_passes lanes.
         row_unit: 1 = VECTOR has the unit of ROW (functions of rows along the channels), which needs tables in fours
@@ -109,6 +112,7 @@ class NpuConfig(Shown):
     lut_tables: int = 8
     depthwise: int = 1
     window_delay: int = 0
+    window_pairs: int = 0
     vector_queue: int = 1
     vector_passes: int = 1
     row_unit: int = 0
@@ -153,6 +157,9 @@ class NpuConfig(Shown):
         self._check_range("lut_tables", 0, MAX_LUT_TABLES)
         self._check_range("depthwise", 0, 1)
         self._check_range("window_delay", 0, MAX_WINDOW_DELAY)
+        self._check_range("window_pairs", 0, 1)
+        if self.window_pairs and not self.depthwise:
+            raise ConfigError("window_pairs must be 0 with depthwise = 0 (there is no window), not 1")
         self._check_range("vector_queue", 0, 1)
         self._check_power("vector_passes", 1, 4)
         self._check_range("row_unit", 0, 1)

@@ -131,6 +131,28 @@ def gemm_signal(config: NpuConfig) -> int:
     return gemm_depth(config) - SIGNAL_AHEAD
 
 
+def window_pairs(config: NpuConfig, act_stride: int, wgt_stride: int) -> bool:
+    """Whether a DEPTHWISE with these strides of level 0 makes pushes without output two in a cycle: they read different
+    banks of ACT, and all of a line the same weights.
+    """
+    return bool(config.window_pairs and act_stride % config.act_banks and not wgt_stride)
+
+
+def window_line_steps(pushes: int, start: int, step: int, emits: bool, alone: bool) -> int:
+    """Steps of a line of pushes made in pairs: one without output goes together with the next one.
+
+    Args:
+        pushes: pushes of the line.
+        start, step: the first push with an output, and pushes from one to the next.
+        emits: the line has outputs at all.
+        alone: the first push is by itself, as the first one of an instruction is.
+    """
+    if not emits or start >= pushes:
+        return (pushes + 1 + alone) // 2
+    between, behind = divmod(pushes - 1 - start, step)
+    return (start + (alone and start > 0)) // 2 + 1 + between * ((step - 1) // 2 + 1) + (behind + 1) // 2
+
+
 def fetch_burst_bytes(config: NpuConfig) -> int:
     """Bytes at whose multiples bursts of FETCH end."""
     return min(FETCH_BURST_BYTES, config.burst_beats * config.bus_bytes)

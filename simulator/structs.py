@@ -40,12 +40,13 @@ from tilewright.isa.timing import (
 _FUNCTIONAL = (
     "act_rows", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops", "vector_loops", "queue_depth",
     "bus_bytes", "vector_queue", "vector_lanes", "address_bits", "offset_bits", "weight_codes", "window_segment",
+    "window_pairs", "act_banks",
 )  # fmt: skip
 #: Attributes of `NpuConfig` passed to the cycle-level simulator.
 _CYCLE = (
     "block_in", "block_out", "act_rows", "act_banks", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops",
     "vector_loops", "queue_depth", "bus_bytes", "burst_beats", "read_outstanding", "write_outstanding", "vector_queue",
-    "vector_passes", "address_bits", "offset_bits", "weight_codes",
+    "vector_passes", "address_bits", "offset_bits", "weight_codes", "window_pairs",
 )  # fmt: skip
 
 

@@ -171,14 +171,13 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
 
     // Scratchpads, in order of priority.
     const bool gemm_steps = gemm_.active;
-    const uint32_t gemm_bank = gemm_.reads() ? gemm_.row() & vector_.banks_mask : ~0u;
     const bool acc_read = gemm_.acc_read_due.take(now);
-    vector_.look(gemm_bank, !acc_read, now);
+    vector_.look(gemm_, !acc_read, now);
     store_.look(wready);
     uint32_t store_granted = 0;  // rows, up to the first whose bank is taken
     for (const uint32_t wanted = store_.act_read ? store_.wanted() : 0; store_granted < wanted; store_granted++) {
         const uint32_t bank = (store_.first_row() + store_granted) & vector_.banks_mask;
-        if (bank == gemm_bank || vector_.refuses(bank)) break;
+        if (gemm_.reads(bank) || vector_.refuses(bank)) break;
     }
     const uint8_t vector_write = vector_.write_due.take(now);
     const bool scale_write = vector_.scale_due.take(now);

@@ -119,9 +119,8 @@ struct Nest {
         }
     }
     uint32_t address(int a) const { return held[0][a]; }
-    // The level the next step advances, `open` in the last step.
-    int carry() const {
-        int k = 0;
+    // The level, `k` at least, that the next step advances, `open` in the last step.
+    int carry(int k = 0) const {
         while (k < open && left[k] == 0) k++;
         return k;
     }

@@ -14,13 +14,15 @@ struct Gemm {
     enum { ACT, WGT, ACC };
     Nest<3> nest;
     bool active = false, null = false, depthwise = false, accumulate = false, careful = false;
+    bool pairs = false, fresh = false;  // pushes of a DEPTHWISE may go in pairs; none was made so far
     int reduce = 0;
     uint32_t wait[2] = {}, start_at[2] = {}, step_by[2] = {};
     uint32_t current_pc = 0;
     Fifo<Completion> ends;
     Delay end_due, acc_read_due;
     uint32_t depth = 0, signal = 0, acc_read_depth = 0, act_rows = 0, wgt_tiles = 0, acc_limit = 0, acc_shift = 0;
-    uint32_t wide_shift = 0, physical_rows = 0;
+    uint32_t wide_shift = 0, physical_rows = 0, banks_mask = 0;
+    bool window_pairs = false;
 
     void configure(const tw_cycle_config &c) {
         nest.levels = int(c.gemm_loops);
@@ -30,6 +32,8 @@ struct Gemm {
         signal = c.gemm_signal;
         acc_read_depth = c.gemm_depth - c.accumulate_stages;
         act_rows = c.act_rows;
+        banks_mask = c.act_banks - 1;
+        window_pairs = c.window_pairs;
         wgt_tiles = c.wgt_tiles;
         const uint32_t most = std::max(c.block_in, c.block_out), least = std::min(c.block_in, c.block_out);
         wide_shift = log2_of(most / least);
@@ -40,22 +44,40 @@ struct Gemm {
 
     bool running() const { return !ends.empty(); }
     bool last_step(int carry) const { return null || carry == nest.open; }
-    bool ready() const { return !active || last_step(nest.carry()); }
-    // The ACT bank this cycle's step reads; only if `reads()`.
-    bool reads() const { return active && !null; }
-    uint32_t row() const { return nest.address(ACT); }
+    bool emits() const { return !depthwise || (wait[0] == 0 && wait[1] == 0); }
+    // Whether the step pushes the next vector of its line as well.
+    bool twice() const { return pairs && !fresh && !emits() && nest.carry() == 0 && nest.open; }
+    bool ready() const { return !active || last_step(twice() && nest.left[0] == 1 ? nest.carry(1) : nest.carry()); }
+    // Whether this cycle's step reads a bank of ACT.
+    bool reads(uint32_t bank) const {
+        return active && !null && ((nest.address(ACT) & banks_mask) == bank ||
+                                   (twice() && ((nest.address(ACT) + nest.level[0].stride[ACT]) & banks_mask) == bank));
+    }
 
     // The edge of a step.
     Range step(uint64_t cycle) {
+        Range range;
+        if (twice()) {
+            range = push(cycle);
+            const Range second = push(cycle);
+            if (!range.bad) range = second;
+        } else {
+            range = push(cycle);
+        }
+        return range;
+    }
+
+    Range push(uint64_t cycle) {
         const int carry = nest.carry();
         Range range;
+        fresh = false;
         if (!null) {
-            const bool hit0 = wait[0] == 0, hit1 = wait[1] == 0, emits = !depthwise || (hit0 && hit1);
+            const bool emits = this->emits();
             if (careful) range = check(emits);
             if (emits && accumulate && (depthwise || nest.inner_first(reduce)))
                 acc_read_due.put(cycle + acc_read_depth, 1);
             if (depthwise) {
-                const bool hit[2] = {hit0, hit1};
+                const bool hit[2] = {wait[0] == 0, wait[1] == 0};
                 for (int k = 0; k < 2; k++) {
                     if (carry == k && carry < nest.open) wait[k] = hit[k] ? step_by[k] - 1 : wait[k] - 1;
                     else if (carry > k && carry < nest.open) wait[k] = start_at[k];
@@ -119,6 +141,8 @@ struct Gemm {
         step_by[0] = tw_depthwise_step0(w);
         step_by[1] = tw_depthwise_step1(w);
         careful = may_leave();
+        fresh = true;
+        pairs = window_pairs && depthwise && (nest.level[0].stride[ACT] & banks_mask) && !nest.level[0].stride[WGT];
     }
 
     // Whether any address could leave its memory: reaches of the whole nest, emissions or not.
@@ -186,8 +210,8 @@ struct Vector {
     uint32_t bank_a() const { return nest.address(A) & banks_mask; }
     uint32_t bank_b() const { return nest.address(B) & banks_mask; }
 
-    // `gemm_bank`: the ACT bank GEMM reads, or ~0; `acc_free`: GEMM does not read ACC.
-    void look(uint32_t gemm_bank, bool acc_free, uint64_t cycle) {
+    // `acc_free`: GEMM does not read ACC.
+    void look(const Gemm &gemm, bool acc_free, uint64_t cycle) {
         acc_read = a_read = b_read = same_bank = works = steps = granted = false;
         if (!active) return;
         if (null || pass) {
@@ -203,7 +227,7 @@ struct Vector {
         a_read = !from_acc && !phase;
         b_read = need_b && (!same_bank || phase);
         // VECTOR a goes before b, but they never ask for one bank in one cycle.
-        granted = !(acc_read && !acc_free) && !(a_read && bank_a() == gemm_bank) && !(b_read && bank_b() == gemm_bank);
+        granted = !(acc_read && !acc_free) && !(a_read && gemm.reads(bank_a())) && !(b_read && gemm.reads(bank_b()));
         works = granted && (!same_bank || phase);
         steps = works && passes == 1;
     }

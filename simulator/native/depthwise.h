@@ -116,9 +116,29 @@ inline int64_t emissions(int64_t count, int64_t start, int64_t step) {
     return start >= count ? 0 : step ? (count - 1 - start) / step + 1 : 1;
 }
 
+// `window_line_steps` of isa/timing.py.
+inline uint64_t line_steps(int64_t pushes, int64_t start, int64_t step, bool emits, bool alone) {
+    if (!emits || start >= pushes) return uint64_t(pushes + 1 + alone) / 2;
+    const int64_t between = (pushes - 1 - start) / step, behind = (pushes - 1 - start) % step;
+    return uint64_t((start + (alone && start > 0)) / 2 + 1 + between * ((step - 1) / 2 + 1) + (behind + 1) / 2);
+}
+
+inline uint64_t Machine::window_steps(tw_word w) const {
+    const int levels = int(c_.gemm_loops);
+    const Level &l0 = gemm_[0], &l1 = gemm_[1];
+    // `window_pairs` of isa/timing.py
+    if (!c_.window_pairs || l0.stride[0] % int32_t(c_.act_banks) == 0 || l0.stride[1]) return iterations(gemm_, 0, levels);
+    const int64_t start = tw_depthwise_start0(w), step = tw_depthwise_step0(w);
+    const auto line = [&](bool emits, bool alone) { return line_steps(l0.count, start, step, emits, alone); };
+    const bool first = tw_depthwise_start1(w) == 0;
+    const uint64_t emit = uint64_t(emissions(l1.count, tw_depthwise_start1(w), tw_depthwise_step1(w)));
+    return iterations(gemm_, 2, levels) * (emit * line(true, false) + (l1.count - emit) * line(false, false)) +
+           line(first, true) - line(first, false);
+}
+
 inline void Machine::depthwise(tw_word w) {
     const int levels = int(c_.gemm_loops);
-    const uint64_t steps = iterations(gemm_, 0, levels);
+    const uint64_t steps = window_steps(w);
     spend(TW_ENGINE_GEMM, steps);
     r_.macs += steps * BI * BO;
     const int64_t start0 = tw_depthwise_start0(w), step0 = tw_depthwise_step0(w);

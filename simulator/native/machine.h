@@ -164,6 +164,7 @@ class Machine {
     void gemm_unpacked(int64_t act, int64_t tile, int64_t acc, bool accumulate);
     template <int P>
     int gemm_group(const int64_t *act, const PackedTile *wgt, const int64_t *acc, bool accumulate);
+    uint64_t window_steps(tw_word w) const;
     void depthwise(tw_word w);
     void depthwise_steps(tw_word w);
     void vector(tw_word w);

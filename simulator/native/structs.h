@@ -28,6 +28,8 @@ typedef struct {
     uint32_t offset_bits;
     uint32_t weight_codes;
     uint32_t window_segment;
+    uint32_t window_pairs;
+    uint32_t act_banks;
 } tw_config;
 
 /* One call of the functional simulator: memories and program in, counters and status out. */
@@ -90,6 +92,7 @@ typedef struct {
     uint32_t address_bits;
     uint32_t offset_bits;
     uint32_t weight_codes;
+    uint32_t window_pairs;
     uint32_t gemm_depth;
     uint32_t gemm_signal;
     uint32_t accumulate_stages;

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.encoding import Op
 from tilewright.isa.instructions import Engine
+from tilewright.isa.timing import window_pairs
 from tilewright.simulator.reference.chip import Chip
 from tilewright.simulator.reference.loops import Loop, loop_of, offset, offsets, walk
 
@@ -26,7 +26,7 @@ class Gemm:
 
     def gemm(self, op: Op) -> None:
         config, loops = self.chip.config, self.gemm_loops
-        self._spend_macs(loops)
+        self._spend_macs(math.prod(loop.count for loop in loops))
         inner, outer = loops[: op["reduce"]], loops[op["reduce"] :]
         act_inner, wgt_inner = offsets(inner, "act_stride"), offsets(inner, "wgt_stride")
         acc = self.chip.pads.acc.reshape(config.acc_rows, config.block_out)
@@ -47,7 +47,7 @@ class Gemm:
     def depthwise(self, op: Op) -> None:
         config, loops = self.chip.config, self.gemm_loops
         lanes = config.dw_lanes
-        self._spend_macs(loops)
+        self._spend_macs(self._window_steps(op))
         acc = self.chip.pads.acc.reshape(config.acc_dw_rows, lanes)
         first_lane = op["slice"] * lanes
         slots = np.arange(config.block_in)
@@ -66,8 +66,19 @@ class Gemm:
             products = self.chip.pads.wgt[tile, :lanes, :].astype(np.int64) * window[age].T  # [lanes, slots]
             acc[out] = numerics.wrap32(products.sum(axis=1) + (acc[out] if op["accumulate"] else 0))
 
-    def _spend_macs(self, loops: Sequence[Loop]) -> None:
-        steps = math.prod(loop.count for loop in loops)
+    def _window_steps(self, op: Op) -> int:
+        """Counts the steps of a DEPTHWISE push by push."""
+        steps, first, last = 0, self.gemm_loops[0], self.gemm_loops[0].count - 1
+        pairs = window_pairs(self.chip.config, first["act_stride"], first["wgt_stride"])
+        second = False  # the push goes together with the one before
+        for number, (i0, i1, *_) in enumerate(walk(self.gemm_loops)):
+            past0, past1 = i0 - op["start0"], i1 - op["start1"]
+            emits = past0 >= 0 and past0 % op["step0"] == 0 and past1 >= 0 and past1 % op["step1"] == 0
+            steps += not second
+            second = pairs and not second and not emits and number > 0 and i0 < last
+        return steps
+
+    def _spend_macs(self, steps: int) -> None:
         self.chip.spend(Engine.GEMM, steps)
         self.chip.counts.macs += steps * self.chip.config.macs_per_cycle
 

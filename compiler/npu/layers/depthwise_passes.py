@@ -11,6 +11,9 @@ second vector is pushed.
 Where lines go from padding to padding, that behind a line is that before the next one as well, and is pushed once: 15
 pushes for 14 outputs. Before the first line nothing was pushed; what its padding adds to the first outputs follows as
 an instruction of its own (`WindowPass.missing`).
+
+Where pushes go in pairs (`window_pairs`), one without output costs half a step if the next vector of the line lies in
+another bank of ACT, as it does along rows.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from msgspec import Struct
 
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import window_line_steps
 
 #: Largest values of DEPTHWISE's start and step fields.
 _MAX_START, _MAX_STEP = 63, 15
@@ -58,6 +62,15 @@ class TapGroup(NamedTuple):
         """Returns the number of pushes for `outputs` outputs."""
         return (outputs - 1) * self.emit + self.reach + 1
 
+    def steps(self, outputs: int, shared: int, emits: bool) -> int:
+        """Returns the steps of a line of pushes for `outputs` outputs, made in pairs.
+
+        Args:
+            shared: pushes of padding that the line before made.
+            emits: the line has outputs, else it is one that others need.
+        """
+        return window_line_steps(self.pushes(outputs) - shared, self.reach - shared, self.emit, emits, alone=False)
+
 
 class Slots(Struct, frozen=True):
     """The machine's window.
@@ -66,16 +79,19 @@ class Slots(Struct, frozen=True):
         count: vectors it multiplies.
         segment: vectors between two delay lines.
         longest: largest number of pushes that a line delays by; 0 without delay lines.
+        banks: banks of ACT that two pushes of a step must lie in different ones of; 1 without pairs.
     """
 
     count: int
     segment: int
     longest: int
+    banks: int = 1
 
     @classmethod
     def of(cls, config: NpuConfig) -> Slots:
         """Returns the window of a machine."""
-        return cls(config.block_in, config.window_segment, config.window_delay)
+        banks = config.act_banks if config.window_pairs else 1
+        return cls(config.block_in, config.window_segment, config.window_delay, banks)
 
     def length(self, along: TapGroup, across: TapGroup) -> int | None:
         """Returns the largest number of pushes in a line, None without a limit.
@@ -215,7 +231,10 @@ def plan_passes(
                 passes, total = [], 0
                 for group, once in zip(along, shared, strict=True):
                     for lines in across:
-                        choice = _best_pass(slots, group, lines, axis, (out[axis], out[other]), once)
+                        # Rows between pushes in ACT, if the plane has no more columns than the band needs.
+                        apart = group.push * (1 if axis else window.extent(*out)[1])
+                        size = out[axis], out[other]
+                        choice = _best_pass(slots, group, lines, axis, size, once, apart % slots.banks != 0)
                         if choice is None:
                             break
                         passes.append(choice[0])
@@ -247,23 +266,37 @@ def _shared(along: TapGroup, outputs: int, dilation: int, extent: int, pads: Pad
 
 
 def _best_pass(
-    slots: Slots, along: TapGroup, across: TapGroup, axis: int, out: tuple[int, int], shared: int
+    slots: Slots, along: TapGroup, across: TapGroup, axis: int, out: tuple[int, int], shared: int, pairs: bool
 ) -> tuple[WindowPass, int] | None:
-    """Returns the cheapest pass over `out` outputs along and across, and its pushes; None if these taps do not fit."""
-    strip = _best_strip(slots, along, across, out)
+    """Returns the cheapest pass over `out` outputs along and across, and its steps; None if these taps do not fit.
+
+    Args:
+        pairs: pushes are made in pairs.
+    """
+    strip = _best_strip(slots, along, across, out, pairs)
     best = None if strip is None else (WindowPass(along, across, axis, strip[0]), strip[1])
     if shared and max(along.reach, across.reach) <= _MAX_START:
         whole = WindowPass(along, across, axis, out[0], shared)
         longest = slots.length(along, across)
-        pushes = whole.length(out[0]) * across.pushes(out[1]) + 2 + len(whole.missing()) * shared
+        steps = _steps(along, across, out, shared, pairs) + 2 + len(whole.missing()) * shared
         fits = longest is None or along.reach < whole.length(out[0]) <= longest
-        if fits and (best is None or pushes < best[1]):
-            best = whole, pushes
+        if fits and (best is None or steps < best[1]):
+            best = whole, steps
     return best
 
 
-def _best_strip(slots: Slots, along: TapGroup, across: TapGroup, out: tuple[int, int]) -> tuple[int, int] | None:
-    """Returns the (outputs per line of pushes, pushes) of the cheapest pass; None if these taps do not fit the window.
+def _steps(along: TapGroup, across: TapGroup, out: tuple[int, int], shared: int, pairs: bool) -> int:
+    """Returns the steps of a strip of `out` outputs along and across."""
+    lines = across.pushes(out[1])
+    if not pairs:
+        return lines * (along.pushes(out[0]) - shared)
+    return out[1] * along.steps(out[0], shared, True) + (lines - out[1]) * along.steps(out[0], shared, False)
+
+
+def _best_strip(
+    slots: Slots, along: TapGroup, across: TapGroup, out: tuple[int, int], pairs: bool = False
+) -> tuple[int, int] | None:
+    """Returns the (outputs per line of pushes, steps) of the cheapest pass; None if these taps do not fit the window.
 
     A plane in n strips takes lines * emit + n * (reach + 1 - emit) pushes per line, and 2 more for each strip.
     """
@@ -278,4 +311,14 @@ def _best_strip(slots: Slots, along: TapGroup, across: TapGroup, out: tuple[int,
     lines = across.pushes(out[1])
     per_strip = (along.reach + 1 - along.emit) * lines + 2
     strips = -(-out[0] // most) if per_strip > 0 else out[0]
+    if pairs:
+        sizes = {-(-out[0] // min(strips + more, out[0])) for more in (0, 1, out[0])}
+        return min(((size, _steps_of_strips(along, across, out, size)) for size in sorted(sizes)), key=lambda s: s[1])
     return -(-out[0] // strips), out[0] * along.emit * lines + strips * per_strip
+
+
+def _steps_of_strips(along: TapGroup, across: TapGroup, out: tuple[int, int], size: int) -> int:
+    """Returns the steps of strips of `size` outputs along the lines, made in pairs."""
+    full, rest = divmod(out[0], size)
+    steps = full * (_steps(along, across, (size, out[1]), 0, True) + 2)
+    return steps + (_steps(along, across, (rest, out[1]), 0, True) + 2 if rest else 0)
