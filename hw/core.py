@@ -102,6 +102,8 @@ class Core(wiring.Component):
         connect(m, vector.scale, storage.scale)
         connect(m, vector.write, storage.vector_write)
         connect(m, store.act, storage.store)
+        if c.window_pairs:
+            connect(m, gemm.second, storage.gemm_second)
         if c.weight_codes:
             connect(m, load.codes, storage.codes)
         if c.row_unit:

@@ -131,11 +131,11 @@ def gemm_signal(config: NpuConfig) -> int:
     return gemm_depth(config) - SIGNAL_AHEAD
 
 
-def window_pairs(config: NpuConfig, act_stride: int, wgt_stride: int) -> bool:
+def window_pairs(config: NpuConfig, act_stride: int, wgt_stride: int, delay: int) -> bool:
     """Whether a DEPTHWISE with these strides of level 0 makes pushes without output two in a cycle: they read different
-    banks of ACT, and all of a line the same weights.
+    banks of ACT, all of a line have the same weights, and what enters a delay line leaves it in another step.
     """
-    return bool(config.window_pairs and act_stride % config.act_banks and not wgt_stride)
+    return bool(config.window_pairs and act_stride % config.act_banks and not wgt_stride and delay != 1)
 
 
 def window_line_steps(pushes: int, start: int, step: int, emits: bool, alone: bool) -> int:

@@ -34,7 +34,7 @@ class Gemm(EngineShell):
 
     Ports:
         control, retire, activity: see `EngineShell`.
-        act, wgt: reads.  acc, acc_write: ports of ACC.
+        act, wgt: reads.  second: of the second push of a step, with `window_pairs`.  acc, acc_write: ports of ACC.
         mac: a step is made that is a product, not GEMM_SYNC.
         range_fault: the step before named a row beyond its memory; there is none in this cycle.
     """
@@ -48,6 +48,7 @@ class Gemm(EngineShell):
             Engine.GEMM,
             {
                 "act": Out(ScratchpadRead(Out(8 * config.block_in))),
+                **({"second": Out(ScratchpadRead(Out(8 * config.block_in)))} if config.window_pairs else {}),
                 "wgt": Out(ScratchpadRead(Out(8 * config.block_in).array(config.block_out))),
                 "acc": acc["read"],
                 "acc_write": acc["write"],
@@ -82,6 +83,14 @@ class Gemm(EngineShell):
         if c.delay_lines:
             pipe.put("delay", steps.delay)
             m.d.comb += window.delay.eq(pipe.at("delay", READ_STAGE))
+        if c.window_pairs:
+            pipe.put("twice", steps.twice)
+            m.d.comb += [
+                self.second.valid.eq(steps.act_read & steps.twice),
+                self.second.row.eq(steps.act_second),
+                window.second.eq(self.second.data),
+                window.twice.eq(pipe.at("twice", READ_STAGE)),
+            ]
         pipe.put("end", steps.end, reset=True)
         pipe.put("made", steps.mac & steps.emits, reset=True)
         pipe.put("valid", pipe.at("made", 1) & ~steps.fault.error, 1, reset=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -27,6 +27,7 @@ class GemmSteps(wiring.Component):
         current_pc: instruction of the step.
         step: a step is made.  mac: it is a product, not GEMM_SYNC.  end: it is the last of its instruction.
         act_read, act_row; wgt_read, wgt_row: rows of the step.
+        twice, act_second (with `window_pairs`): it makes two pushes; the row of the second.
         emits: the product counts (DEPTHWISE makes none while the window fills).
         depthwise, accumulate, slice, delay (with delay lines): fields of the instruction.  clear: the step is its
         first.
@@ -52,6 +53,7 @@ class GemmSteps(wiring.Component):
                 "accumulate": Out(1),
                 "slice": Out(bits_for(config.dw_slices)),
                 **({"delay": Out(range(config.window_delay + 1))} if config.delay_lines else {}),
+                **({"twice": Out(1), "act_second": Out(ADDRESS_BITS)} if config.window_pairs else {}),
                 "clear": Out(1),
                 "first": Out(1),
                 "last": Out(1),
@@ -65,7 +67,8 @@ class GemmSteps(wiring.Component):
         m = Module()
         c = self.config
         control, word = self.control, self.control.word
-        m.submodules.nest = nest = LoopNest(c.gemm_loops, ADDRESSES, outer=("acc",), bits=c.address_bits)
+        pairs = bool(c.window_pairs)
+        m.submodules.nest = nest = LoopNest(c.gemm_loops, ADDRESSES, ("acc",), c.address_bits, pairs=pairs)
         m.d.comb += nest.configure.eq(control.configure)
         for name in ("level", "count", *(f"{a}_stride" for a in ADDRESSES)):
             m.d.comb += getattr(nest, name).eq(field(word, "GEMM_LOOP", name))
@@ -81,6 +84,11 @@ class GemmSteps(wiring.Component):
             between.append(Signal(BY_NAME["DEPTHWISE"].by_name[f"step{k}"].bits, name=f"between{k}"))
         wait = [Signal.like(s, name=f"wait{k}") for k, s in enumerate(start_at)]
         hit = [Signal(name=f"hit{k}") for k in range(2)]
+        # Whether the step has an emission by this level: of two pushes the second, for the first has none.
+        emission = list(hit)
+        if pairs:
+            hit_second = wait[0] == 1
+            emission[0] = Mux(nest.twice, hit_second, hit[0])
 
         m.d.comb += [
             self.step.eq(active & ~control.halt & ~self.fault.error),
@@ -96,19 +104,27 @@ class GemmSteps(wiring.Component):
         reduce = field(word, "GEMM", "reduce")
         m.d.comb += [
             nest.inner.eq(Cat(~is_depthwise & (reduce > k) for k in levels)),
-            nest.acc_gate.eq(Cat(~depthwise | hit[k] if k < 2 else C(1, 1) for k in levels)),
+            nest.acc_gate.eq(Cat(~depthwise | emission[k] if k < 2 else C(1, 1) for k in levels)),
         ]
 
         with m.If(self.step):
             m.d.sync += fresh.eq(0)
             with m.If(last_step):
                 m.d.sync += active.eq(0)
-            for k in range(2):
-                with m.If(nest.carry[k]):
-                    m.d.sync += wait[k].eq(Mux(hit[k], between[k], wait[k] - 1))
-                    m.d.sync += hit[k].eq(Mux(hit[k], between[k] == 0, wait[k] == 1))
-                with m.Elif(nest.carry[k + 1 :].any()):
-                    m.d.sync += [wait[k].eq(start_at[k]), hit[k].eq(start_at[k] == 0)]
+        wait_next, hit_next = ([Signal.like(s, name=f"{s.name}_next") for s in of] for of in (wait, hit))
+        for k in range(2):
+            with m.If(nest.carry[k]):
+                m.d.comb += wait_next[k].eq(Mux(emission[k], between[k], wait[k] - 1))
+                m.d.comb += hit_next[k].eq(Mux(emission[k], between[k] == 0, wait[k] == 1))
+            with m.Elif(nest.carry[k + 1 :].any()):
+                m.d.comb += [wait_next[k].eq(start_at[k]), hit_next[k].eq(start_at[k] == 0)]
+            with m.Else():
+                m.d.comb += [wait_next[k].eq(wait[k]), hit_next[k].eq(hit[k])]
+            if pairs and k == 0:
+                with m.If(nest.twice & nest.carry[0] & ~hit_second):
+                    m.d.comb += [wait_next[0].eq(wait[0] - 2), hit_next[0].eq(wait[0] == 2)]
+            with m.If(self.step):
+                m.d.sync += [wait[k].eq(wait_next[k]), hit[k].eq(hit_next[k])]
         with m.If(control.start):
             m.d.sync += active.eq(1)
         with m.If(control.ready):  # also without a start, so that `start` itself reaches few cells
@@ -138,7 +154,7 @@ class GemmSteps(wiring.Component):
                 ]
 
         emits = self.emits
-        m.d.comb += [emits.eq(~depthwise | (hit[0] & hit[1])), self.end.eq(self.step & last_step)]
+        m.d.comb += [emits.eq(~depthwise | (emission[0] & emission[1])), self.end.eq(self.step & last_step)]
         columns = self.columns
         column_bits = (columns - 1).bit_length()
         row, column = self.row, self.column
@@ -148,9 +164,12 @@ class GemmSteps(wiring.Component):
             m.d.comb += [row.eq(Mux(split, nest.acc >> column_bits, nest.acc)), column.eq(nest.acc[:column_bits])]
         else:
             m.d.comb += column.eq(0)
+        if pairs:
+            second = self._pair(m, nest, ~(hit_next[0] & hit_next[1]))
         # Rows beyond their memory: found in the step, reported in the next cycle.
         limits = [
             (nest.act, nest.act >= c.act_rows),
+            *([(second, nest.twice & (second >= c.act_rows))] if pairs else []),
             (nest.wgt, emits & (nest.wgt >= c.wgt_tiles)),
             (nest.acc, emits & (row >= c.acc_rows * c.block_out // max(c.block_in, c.block_out))),
         ]
@@ -165,3 +184,27 @@ class GemmSteps(wiring.Component):
             self.wgt_row.eq(nest.wgt),
         ]
         return m
+
+    def _pair(self, m: Module, nest: LoopNest, silent: Value) -> Signal:
+        """Makes pushes in pairs by the rule of `tilewright.isa.timing.window_pairs`. Returns the row of the second one.
+
+        Args:
+            silent: the push after those of this step has no emission.
+        """
+        c, control, word = self.config, self.control, self.control.word
+        stride, allowed = Signal(nest.stride, reset_less=True), Signal()
+        next_stride, next_allowed = Signal.like(stride, name="next_stride"), Signal()  # of the nest that is configured
+        with m.If(control.configure & (field(word, "GEMM_LOOP", "level") == 0)):
+            moves = field(word, "GEMM_LOOP", "act_stride")
+            m.d.sync += next_stride.eq(moves)
+            m.d.sync += next_allowed.eq((moves.as_unsigned()[: (c.act_banks - 1).bit_length()] != 0) & (field(word, "GEMM_LOOP", "wgt_stride") == 0))
+        with m.If(control.ready):
+            m.d.sync += [stride.eq(next_stride), allowed.eq(next_allowed & is_instruction(word, "DEPTHWISE") & (field(word, "DEPTHWISE", "delay") != 1))]
+        second = Signal.like(nest.act, name="second")
+        m.d.comb += [
+            second.eq(nest.act + stride),
+            nest.pair.eq(allowed & silent),
+            self.twice.eq(nest.twice),
+            self.act_second.eq(second),
+        ]
+        return second

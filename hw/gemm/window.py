@@ -26,6 +26,7 @@ class Window(wiring.Component):
             every lane.
         slice: which D lanes of the vector. An instruction has one, and begins with `clear`: so it is chosen here, once,
             and not in front of every multiplier.
+        twice, second (with `window_pairs`): with push and shift, `second` is pushed after `vector`; never with `clear`.
         clear: with push and shift, all slots but slot 0 become zero, and the delay lines empty.
         delay: with clear, pushes by which each segment is delayed; there is none without delay lines.
         slots: contents.
@@ -41,6 +42,7 @@ class Window(wiring.Component):
                 "shift": In(1),
                 "slice": In(bits_for(config.dw_slices)),
                 "clear": In(1),
+                **({"twice": In(1), "second": In(8 * config.block_in)} if config.window_pairs else {}),
                 **({"delay": In(range(config.window_delay + 1))} if config.delay_lines else {}),
                 "slots": Out(8 * self.lanes).array(self.count),
             }
@@ -57,14 +59,16 @@ class Window(wiring.Component):
                 m.d.sync += [slot.eq(activation) for slot, activation in zip(slots, activations, strict=True)]
             unread(m, self.shift, self.slice, self.clear)  # of DEPTHWISE
             return m
+        pairs = bool(self.config.window_pairs)
+        newest = [self.vector, self.second] if pairs else [self.vector]
         if self.lanes < self.count:
-            newest = self.vector.word_select(self.slice, 8 * self.lanes)
+            newest = [vector.word_select(self.slice, 8 * self.lanes) for vector in newest]
         else:
-            newest = self.vector
             unread(m, self.slice)
         # Zeros come through the LUT that chooses: an input for resets would be reached by a wire across the array.
         kept = (~self.clear).replicate(8 * self.lanes)
-        before = [newest, *(slot & kept for slot in slots)]
+        before = [newest[0], *(slot & kept for slot in slots)]
+        skipped = [newest[-1], newest[0], *slots]  # what moves into each slot where two vectors do
         if self.config.delay_lines:
             first = range(self.config.window_segment, self.count, self.config.window_segment)  # slots of segments
             m.submodules.lines = lines = DelayLines(self.config)
@@ -72,7 +76,15 @@ class Window(wiring.Component):
             for entering, leaving, n in zip(lines.inputs, lines.outputs, first, strict=True):
                 m.d.comb += entering.eq(slots[n - 1])
                 before[n] = Mux(lines.delayed, leaving, slots[n - 1]) & kept
+            if pairs:
+                m.d.comb += lines.twice.eq(self.twice)
+                for entering, leaving, n in zip(lines.second_inputs, lines.second_outputs, first, strict=True):
+                    m.d.comb += entering.eq(slots[n - 2])
+                    skipped[n] = Mux(lines.delayed, leaving, slots[n - 2])
+                    skipped[n + 1] = before[n]
         with m.If(self.push):
-            for slot, activation, moved in zip(slots, activations, before, strict=False):
+            for slot, activation, moved, by_two in zip(slots, activations, before, skipped, strict=False):
+                if pairs:
+                    moved = Mux(self.twice, by_two, moved)
                 m.d.sync += slot.eq(Mux(self.shift, moved, activation.replicate(self.lanes)))
         return m

@@ -41,6 +41,8 @@ class LoopNest(wiring.Component):
         addresses: names of the row addresses.
         outer: the addresses that keep their value within a group.
         bits: bits of an address.
+        pairs: a step may make two iterations of the innermost level. It then moves the addresses twice, but `outer`
+            ones, which have not moved in the first, once.
 
     Ports:
         configure, level, count, {a}_stride: configure a level. Levels never configured have count 1.
@@ -52,13 +54,22 @@ class LoopNest(wiring.Component):
         {a}: current addresses.  {a}_next: addresses after a step.
         carry: one-hot, the level that the next step advances; 0 in the last step.
         last: every level is at its last index.
+        pair: with `step` and pairs: the next step makes two iterations of level 0, if there are two (not after `start`).
+        twice: with pairs: the next step makes two. `carry` and `last` count what it does in all.
         group_first, group_last: every inner level is at index 0, at its last index.
         group_last_started, group_last_stepped: `group_last` after `start`, after a step.
     """
 
     def __init__(
-        self, levels: int, addresses: Sequence[str], outer: Sequence[str] = (), bits: int = ADDRESS_BITS
+        self,
+        levels: int,
+        addresses: Sequence[str],
+        outer: Sequence[str] = (),
+        bits: int = ADDRESS_BITS,
+        *,
+        pairs: bool = False,
     ) -> None:
+        self.pairs = pairs
         self.bits, self.stride = bits, signed(min(ROW_BITS, bits))
         self.levels, self.addresses, self.outer = levels, tuple(addresses), tuple(outer)
         #: Ports that not every nest needs; unused gates take every stride.
@@ -83,6 +94,8 @@ class LoopNest(wiring.Component):
             members |= {f"{a}_stride": In(self.stride), f"{a}_base": In(bits)}
             members |= {a: Out(bits), f"{a}_next": Out(bits)}
         members |= {f"{a}_gate": In(levels, init=every) for a in self.outer}
+        if pairs:
+            members |= {"pair": In(1), "twice": Out(1)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -158,6 +171,9 @@ class LoopNest(wiring.Component):
             write.addr.eq(self.advanced),
             write.data.eq(now - 1),
         ]
+        if self.pairs:
+            with m.If(self.twice & self.carry[0]):
+                m.d.comb += write.data.eq(now - 2)
         # At work. `soon`: one iteration is left after the next step of the level.
         once, twice, soon, at_last = (per_level(name) for name in ("once", "twice", "soon", "at_last"))
 
@@ -193,6 +209,8 @@ class LoopNest(wiring.Component):
                     self.first[k].eq(1),
                     at_last[k].eq(next_once[k]),
                 ]
+        if self.pairs:
+            at_last_next[0] = self._pair(m, now)
         m.d.comb += [
             self.group_last_started.eq(group_last(next_once, self.inner)),
             self.group_last_stepped.eq(group_last(at_last_next, self.inner_levels)),
@@ -210,6 +228,27 @@ class LoopNest(wiring.Component):
                 self.group_first.eq(self.start | (Cat(first_next) | ~self.inner_levels).all()),
                 self.group_last.eq(Mux(self.start, self.group_last_started, self.group_last_stepped)),
             ]
+
+    def _pair(self, m: Module, now: Value) -> Value:
+        """Counts level 0, of which a step may make two iterations. Returns whether the step after this one leaves it at
+        its last index, or goes on from there.
+
+        Args:
+            now: iterations after this one, if it is level 0 that the step advances.
+        """
+        # Bit n: n iterations follow this one; the one after this step; the first one of the nest at work, of the next.
+        left = Signal(4, reset_less=True)
+        after, every, following = Signal(4), Signal(4, reset_less=True), Signal(4, init=1)
+        with m.If(self.configure & (self.level == 0)):
+            m.d.sync += following.eq(Cat(self.count == n + 1 for n in range(4)))
+        m.d.comb += after.eq(Mux(self.moves[1], every, left))
+        with m.If(self.carry[0]):
+            m.d.comb += after.eq(Mux(self.twice, Cat(left[2:], now == 4, now == 5), Cat(left[1:], now == 4)))
+        with m.If(self.step):
+            m.d.sync += [left.eq(after), self.twice.eq(self.pair & ~after[0])]
+        with m.If(self.start):
+            m.d.sync += [left.eq(following), every.eq(following), self.twice.eq(0)]
+        return after[0] | (self.pair & after[1])
 
     def _walk(self, m: Module, loop: data.View) -> None:
         """Computes the addresses."""
@@ -239,6 +278,8 @@ class LoopNest(wiring.Component):
             following, load = getattr(self, f"{a}_next"), Signal(self.bits, name=f"{a}_load")
             start = Mux(here, getattr(self, a), read.data[a])
             stride: Value = loop[a]
+            if self.pairs and a not in self.outer:
+                stride = Mux(self.twice & self.carry[0], stride << 1, stride)
             if a in self.outer:
                 takes = outside & ~(self.carry & ~getattr(self, f"{a}_gate")).any()
                 stride = (loop[a].as_unsigned() & takes.replicate(len(stride))).as_signed()

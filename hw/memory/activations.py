@@ -18,22 +18,22 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import ADDRESS_BITS
 from tilewright.isa.timing import ACT_READ_CYCLES
 
-#: Readers in priority order.
-READERS = ("gemm", "vector_a", "vector_b", "store")
+#: Readers in priority order; `gemm_second` is there with `window_pairs`.
+READERS = ("gemm", "gemm_second", "vector_a", "vector_b", "store")
 
 
 class ActivationScratchpad(wiring.Component):
     """ACT: rows of block_in int8; row r lives in bank r mod act_banks; each bank has one read and one write port.
 
     A read is refused if a reader before it in `READERS` asks for the same bank in the same cycle (whether or not that
-    reader can use it). VECTOR never asks for a and b in one bank. STORE asks for as many rows as a beat holds and gets
+    reader can use it). GEMM never asks for two rows in one bank, nor VECTOR for a and b. STORE asks for as many rows as a beat holds and gets
     those before the first one refused. A write of LOAD is refused if VECTOR writes one of its banks. Refused requests
     are repeated by the requester.
 
     Latency: read ACT_READ_CYCLES; a row written in cycle t is seen by reads of cycle t+1.
 
     Ports:
-        gemm, vector_a, vector_b: reads of a row.  store: reads of as many rows as a beat holds.
+        gemm, gemm_second, vector_a, vector_b: reads of a row.  store: reads of as many rows as a beat holds.
         vector_write: whole rows, never refused.
         load: a chunk of a row, `rows` rows (bus wider than a row), or with `full` one whole row of repeated data.
     """
@@ -46,6 +46,7 @@ class ActivationScratchpad(wiring.Component):
         super().__init__(
             {
                 "gemm": In(ScratchpadRead(Out(row))),
+                **({"gemm_second": In(ScratchpadRead(Out(row)))} if config.window_pairs else {}),
                 "vector_a": In(ScratchpadRead(Out(row), refusable=True)),
                 "vector_b": In(ScratchpadRead(Out(row), refusable=True)),
                 "store": In(RowsRead(row, self.rows_per_beat)),
@@ -62,7 +63,9 @@ class ActivationScratchpad(wiring.Component):
         def bank(row: Value) -> Value:
             return row[:bank_bits]
 
-        readers = (self.gemm, self.vector_a, self.vector_b, self.store)
+        names = [name for name in READERS if name in self.signature.members]
+        readers = [getattr(self, name) for name in names]
+        last = len(readers) - 1
 
         def free(before: Sequence[Any], its_bank: Value) -> Value:
             """Returns a bit: none of these readers asks for this bank."""
@@ -70,8 +73,7 @@ class ActivationScratchpad(wiring.Component):
 
         store = self.store
         for reader in (self.vector_a, self.vector_b):  # never in one bank
-            m.d.comb += reader.grant.eq(free((self.gemm,), bank(reader.row)))
-        last = len(readers) - 1
+            m.d.comb += reader.grant.eq(free(readers[: last - 2], bank(reader.row)))
         so_far = free(readers[:last], bank(store.row))
         m.d.comb += store.grant.eq(so_far)
         for k in range(1, self.rows_per_beat):
@@ -142,7 +144,7 @@ class ActivationScratchpad(wiring.Component):
             m.d.sync += output.eq(Cat(data))
             outputs.append(output)
 
-        for n, (r, reader) in enumerate(zip(READERS, readers)):
+        for n, (r, reader) in enumerate(zip(names, readers)):
             source = bank(reader.row)
             for t in range(ACT_READ_CYCLES):
                 later = Signal(bank_bits, name=f"{r}_bank{t}", reset_less=True)

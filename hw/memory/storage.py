@@ -24,7 +24,8 @@ class Storage(wiring.Component):
     Ports:
         load: writes of LOAD to all but ACC.
         codes: writes of its decoder, where there is one, to WGT.
-        gemm_act, gemm_wgt, gemm_acc, acc_write: reads and writes of GEMM.
+        gemm_act, gemm_wgt, gemm_acc, acc_write: reads and writes of GEMM.  gemm_second: its second row of ACT, with
+            `window_pairs`.
         vector_acc, vector_a, vector_b, bias, scale, table; vector_write: reads of VECTOR; its results, to ACT.
         scale_write: writes of its row unit, where there is one, to PRM.
         store: reads of STORE.
@@ -54,6 +55,8 @@ class Storage(wiring.Component):
             "scale": prm["scale"],
             "store": act["store"],
         }
+        if config.window_pairs:
+            members["gemm_second"] = act["gemm_second"]
         if config.weight_codes:
             members["codes"] = wgt["codes"]
         if config.row_unit:
@@ -76,6 +79,8 @@ class Storage(wiring.Component):
         connect(m, flipped(self.vector_acc), self.acc.vector)
         connect(m, flipped(self.bias), self.prm.bias)
         connect(m, flipped(self.scale), self.prm.scale)
+        if self.config.window_pairs:
+            connect(m, flipped(self.gemm_second), self.act.gemm_second)
         if self.config.weight_codes:
             connect(m, flipped(self.codes), self.wgt.codes)
         if self.config.row_unit:

@@ -142,7 +142,8 @@ struct Gemm {
         step_by[1] = tw_depthwise_step1(w);
         careful = may_leave();
         fresh = true;
-        pairs = window_pairs && depthwise && (nest.level[0].stride[ACT] & banks_mask) && !nest.level[0].stride[WGT];
+        pairs = window_pairs && depthwise && (nest.level[0].stride[ACT] & banks_mask) && !nest.level[0].stride[WGT] &&
+                tw_depthwise_delay(w) != 1;
     }
 
     // Whether any address could leave its memory: reaches of the whole nest, emissions or not.

@@ -127,7 +127,8 @@ inline uint64_t Machine::window_steps(tw_word w) const {
     const int levels = int(c_.gemm_loops);
     const Level &l0 = gemm_[0], &l1 = gemm_[1];
     // `window_pairs` of isa/timing.py
-    if (!c_.window_pairs || l0.stride[0] % int32_t(c_.act_banks) == 0 || l0.stride[1]) return iterations(gemm_, 0, levels);
+    if (!c_.window_pairs || l0.stride[0] % int64_t(c_.act_banks) == 0 || l0.stride[1] || tw_depthwise_delay(w) == 1)
+        return iterations(gemm_, 0, levels);
     const int64_t start = tw_depthwise_start0(w), step = tw_depthwise_step0(w);
     const auto line = [&](bool emits, bool alone) { return line_steps(l0.count, start, step, emits, alone); };
     const bool first = tw_depthwise_start1(w) == 0;

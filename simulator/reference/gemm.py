@@ -69,7 +69,7 @@ class Gemm:
     def _window_steps(self, op: Op) -> int:
         """Counts the steps of a DEPTHWISE push by push."""
         steps, first, last = 0, self.gemm_loops[0], self.gemm_loops[0].count - 1
-        pairs = window_pairs(self.chip.config, first["act_stride"], first["wgt_stride"])
+        pairs = window_pairs(self.chip.config, first["act_stride"], first["wgt_stride"], op["delay"])
         second = False  # the push goes together with the one before
         for number, (i0, i1, *_) in enumerate(walk(self.gemm_loops)):
             past0, past1 = i0 - op["start0"], i1 - op["start1"]

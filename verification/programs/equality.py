@@ -24,9 +24,10 @@ _TINY = PRESETS["tiny"].with_(vector_passes=1, semaphores=31, queue_depth=32)
 #: the least depth, one burst at a time, memories that are no power of two, machines without the optional units, with
 #: GEMM and VECTOR in one queue, with the row unit, with results of 16 bits.
 VARIANTS: dict[str, NpuConfig] = {
-    "wide_bus": _TINY.with_(name="wide_bus", row_unit=1, act_banks=8, axi_data_bits=128, burst_beats=16),
+    "wide_bus": _TINY.with_(name="wide_bus", row_unit=1, window_pairs=1, act_banks=8, axi_data_bits=128, burst_beats=16),
     "widest_bus": _TINY.with_(
-        name="widest_bus", block_in=8, block_out=4, window_delay=5, act_banks=16, axi_data_bits=256
+        name="widest_bus", block_in=8, block_out=4, window_delay=5, window_pairs=1, act_banks=16,
+        axi_data_bits=256,
     ),
     "narrow_out": _TINY.with_(
         name="narrow_out", block_in=16, block_out=4, window_delay=1, axi_data_bits=64, act_banks=2
@@ -45,7 +46,8 @@ VARIANTS: dict[str, NpuConfig] = {
         wide_results=1, row_unit=1,
     ),
     "one_lane": _TINY.with_(
-        name="one_lane", block_out=8, vector_passes=4, act_rows=512, wgt_tiles=64, row_unit=1
+        name="one_lane", block_out=8, vector_passes=4, act_rows=512, wgt_tiles=64, row_unit=1,
+        window_pairs=1,
     ),
     "narrow_no_units": _TINY.with_(
         name="narrow_no_units", block_in=4, block_out=8, axi_data_bits=64, depthwise=0, lut_tables=0

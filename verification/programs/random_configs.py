@@ -63,6 +63,7 @@ def _draw(rng: random.Random) -> dict[str, int]:
         "weight_codes": rng.choice([0, 0, 0, _power(rng, 8, 32)]),
         "wide_results": rng.randint(0, 1),
         "packed_weights": rng.randint(0, 1),
+        "window_pairs": rng.randint(0, 1),
     }
 
 

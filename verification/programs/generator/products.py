@@ -42,6 +42,8 @@ class Products(Pieces):
         act = self._strides(counts, self.zones["ACT"][1] - self.zones["ACT"][0])
         wgt = self._strides(counts, self.zones["WGT"][1] - self.zones["WGT"][0])
         acc = self._strides(counts, zone[1] - zone[0])
+        if c.window_pairs and rng.random() < 0.8:
+            wgt[0] = 0  # pushes go in pairs only where all of a line have the same weights
         self._gemm_loops(counts, {"act_stride": act, "wgt_stride": wgt, "acc_stride": acc})
         index = np.stack(np.unravel_index(np.arange(np.prod(counts)), counts[::-1]))[::-1]
         past0, past1 = index[0] - marks["start0"], index[1] - marks["start1"]
