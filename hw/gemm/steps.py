@@ -84,11 +84,16 @@ class GemmSteps(wiring.Component):
             between.append(Signal(BY_NAME["DEPTHWISE"].by_name[f"step{k}"].bits, name=f"between{k}"))
         wait = [Signal.like(s, name=f"wait{k}") for k, s in enumerate(start_at)]
         hit = [Signal(name=f"hit{k}") for k in range(2)]
-        # Whether the step has an emission by this level: of two pushes the second, for the first has none.
-        emission = list(hit)
+        # Whether the step has an emission by this level: of two pushes the second, for the first has none. Then both as
+        # they are when the level has advanced.
+        emission, after = list(hit), []
         if pairs:
-            hit_second = wait[0] == 1
-            emission[0] = Mux(nest.twice, hit_second, hit[0])
+            emission[0] = Mux(nest.twice, wait[0] == 1, hit[0])
+        for k in range(2):
+            after.append((Mux(emission[k], between[k], wait[k] - 1), Mux(emission[k], between[k] == 0, wait[k] == 1)))
+        if pairs:
+            two = nest.twice & ~emission[0]
+            after[0] = Mux(two, wait[0] - 2, after[0][0]), Mux(two, wait[0] == 2, after[0][1])
 
         m.d.comb += [
             self.step.eq(active & ~control.halt & ~self.fault.error),
@@ -111,20 +116,11 @@ class GemmSteps(wiring.Component):
             m.d.sync += fresh.eq(0)
             with m.If(last_step):
                 m.d.sync += active.eq(0)
-        wait_next, hit_next = ([Signal.like(s, name=f"{s.name}_next") for s in of] for of in (wait, hit))
-        for k in range(2):
-            with m.If(nest.carry[k]):
-                m.d.comb += wait_next[k].eq(Mux(emission[k], between[k], wait[k] - 1))
-                m.d.comb += hit_next[k].eq(Mux(emission[k], between[k] == 0, wait[k] == 1))
-            with m.Elif(nest.carry[k + 1 :].any()):
-                m.d.comb += [wait_next[k].eq(start_at[k]), hit_next[k].eq(start_at[k] == 0)]
-            with m.Else():
-                m.d.comb += [wait_next[k].eq(wait[k]), hit_next[k].eq(hit[k])]
-            if pairs and k == 0:
-                with m.If(nest.twice & nest.carry[0] & ~hit_second):
-                    m.d.comb += [wait_next[0].eq(wait[0] - 2), hit_next[0].eq(wait[0] == 2)]
-            with m.If(self.step):
-                m.d.sync += [wait[k].eq(wait_next[k]), hit[k].eq(hit_next[k])]
+            for k in range(2):
+                with m.If(nest.carry[k]):
+                    m.d.sync += [wait[k].eq(after[k][0]), hit[k].eq(after[k][1])]
+                with m.Elif(nest.carry[k + 1 :].any()):
+                    m.d.sync += [wait[k].eq(start_at[k]), hit[k].eq(start_at[k] == 0)]
         with m.If(control.start):
             m.d.sync += active.eq(1)
         with m.If(control.ready):  # also without a start, so that `start` itself reaches few cells
@@ -165,7 +161,11 @@ class GemmSteps(wiring.Component):
         else:
             m.d.comb += column.eq(0)
         if pairs:
-            second = self._pair(m, nest, ~(hit_next[0] & hit_next[1]))
+            following = [
+                Mux(nest.carry[k], after[k][1], Mux(nest.carry[k + 1 :].any(), start_at[k] == 0, hit[k]))
+                for k in range(2)
+            ]
+            second = self._pair(m, nest, ~Cat(following).all())
         # Rows beyond their memory: found in the step, reported in the next cycle.
         limits = [
             (nest.act, nest.act >= c.act_rows),
@@ -197,9 +197,15 @@ class GemmSteps(wiring.Component):
         with m.If(control.configure & (field(word, "GEMM_LOOP", "level") == 0)):
             moves = field(word, "GEMM_LOOP", "act_stride")
             m.d.sync += next_stride.eq(moves)
-            m.d.sync += next_allowed.eq((moves.as_unsigned()[: (c.act_banks - 1).bit_length()] != 0) & (field(word, "GEMM_LOOP", "wgt_stride") == 0))
+            m.d.sync += next_allowed.eq(
+                (moves.as_unsigned()[: (c.act_banks - 1).bit_length()] != 0)
+                & (field(word, "GEMM_LOOP", "wgt_stride") == 0)
+            )
         with m.If(control.ready):
-            m.d.sync += [stride.eq(next_stride), allowed.eq(next_allowed & is_instruction(word, "DEPTHWISE") & (field(word, "DEPTHWISE", "delay") != 1))]
+            m.d.sync += [
+                stride.eq(next_stride),
+                allowed.eq(next_allowed & is_instruction(word, "DEPTHWISE") & (field(word, "DEPTHWISE", "delay") != 1)),
+            ]
         second = Signal.like(nest.act, name="second")
         m.d.comb += [
             second.eq(nest.act + stride),

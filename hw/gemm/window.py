@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from collections.abc import Sequence
+
+from amaranth.hdl import Array, C, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -59,32 +61,65 @@ class Window(wiring.Component):
                 m.d.sync += [slot.eq(activation) for slot, activation in zip(slots, activations, strict=True)]
             unread(m, self.shift, self.slice, self.clear)  # of DEPTHWISE
             return m
-        pairs = bool(self.config.window_pairs)
-        newest = [self.vector, self.second] if pairs else [self.vector]
-        if self.lanes < self.count:
-            newest = [vector.word_select(self.slice, 8 * self.lanes) for vector in newest]
-        else:
-            unread(m, self.slice)
+        if self.config.window_pairs:
+            self._pairs(m, slots, activations)
+            return m
+        newest = self._slice(m, self.vector)
         # Zeros come through the LUT that chooses: an input for resets would be reached by a wire across the array.
         kept = (~self.clear).replicate(8 * self.lanes)
-        before = [newest[0], *(slot & kept for slot in slots)]
-        skipped = [newest[-1], newest[0], *slots]  # what moves into each slot where two vectors do
+        before = [newest, *(slot & kept for slot in slots)]
         if self.config.delay_lines:
-            first = range(self.config.window_segment, self.count, self.config.window_segment)  # slots of segments
-            m.submodules.lines = lines = DelayLines(self.config)
-            m.d.comb += [lines.push.eq(self.push & self.shift), lines.clear.eq(self.clear), lines.delay.eq(self.delay)]
-            for entering, leaving, n in zip(lines.inputs, lines.outputs, first, strict=True):
-                m.d.comb += entering.eq(slots[n - 1])
+            lines = self._lines(m, slots)
+            for leaving, n in zip(lines.outputs, self._segments, strict=True):
                 before[n] = Mux(lines.delayed, leaving, slots[n - 1]) & kept
-            if pairs:
-                m.d.comb += lines.twice.eq(self.twice)
-                for entering, leaving, n in zip(lines.second_inputs, lines.second_outputs, first, strict=True):
-                    m.d.comb += entering.eq(slots[n - 2])
-                    skipped[n] = Mux(lines.delayed, leaving, slots[n - 2])
-                    skipped[n + 1] = before[n]
         with m.If(self.push):
-            for slot, activation, moved, by_two in zip(slots, activations, before, skipped, strict=False):
-                if pairs:
-                    moved = Mux(self.twice, by_two, moved)
+            for slot, activation, moved in zip(slots, activations, before, strict=False):
                 m.d.sync += slot.eq(Mux(self.shift, moved, activation.replicate(self.lanes)))
         return m
+
+    @property
+    def _segments(self) -> range:
+        """The first slot of each segment behind a delay line."""
+        return range(self.config.window_segment, self.count, self.config.window_segment)
+
+    def _slice(self, m: Module, vector: Value) -> Value:
+        if self.lanes < self.count:
+            return vector.word_select(self.slice, 8 * self.lanes)
+        unread(m, self.slice)
+        return vector
+
+    def _lines(self, m: Module, slots: Sequence[Signal]) -> DelayLines:
+        """Makes the delay lines behind the last slot of each segment."""
+        m.submodules.lines = lines = DelayLines(self.config)
+        m.d.comb += [lines.push.eq(self.push & self.shift), lines.clear.eq(self.clear), lines.delay.eq(self.delay)]
+        m.d.comb += [entering.eq(slots[n - 1]) for entering, n in zip(lines.inputs, self._segments, strict=True)]
+        return lines
+
+    def _pairs(self, m: Module, slots: Sequence[Signal], activations: Sequence[Value]) -> None:
+        """Moves the slots by one vector or by two. Each chooses by two bits among four: an activation, what is one and
+        two slots before, and what comes of a delay line or is zero.
+        """
+        first, second = self._slice(m, self.vector), self._slice(m, self.second)
+        by_one, by_two = [first, *slots], [second, first, *slots]
+        others: dict[int, Value] = {}  # what slots at the beginning of a segment may take from a delay line
+        delayed: Value = C(0, 1)
+        if self.config.delay_lines:
+            lines, delayed = self._lines(m, slots), Signal()
+            m.d.comb += [delayed.eq(lines.delayed), lines.twice.eq(self.twice)]
+            for n, entering, newer, older in zip(
+                self._segments, lines.second_inputs, lines.outputs, lines.first_outputs, strict=True
+            ):
+                m.d.comb += entering.eq(slots[n - 2])
+                others |= {n: newer, n + 1: older}
+        moved = Mux(self.twice, 2, 1)
+        for n, (slot, activation) in enumerate(zip(slots, activations, strict=True)):
+            # A line gives zeros with `clear`. The first slot keeps what is pushed.
+            takes = self.clear
+            if n in others:
+                takes = self.clear | delayed & (self.twice | (n in self._segments))
+            choice = Mux(self.shift, moved if n == 0 else Mux(takes, 3, moved), 0)
+            values = Array(
+                [activation.replicate(self.lanes), by_one[n], by_two[n], others.get(n, C(0, 8 * self.lanes))]
+            )
+            with m.If(self.push):
+                m.d.sync += slot.eq(values[choice])

@@ -54,8 +54,8 @@ class LoopNest(wiring.Component):
         {a}: current addresses.  {a}_next: addresses after a step.
         carry: one-hot, the level that the next step advances; 0 in the last step.
         last: every level is at its last index.
-        pair: with `step` and pairs: the next step makes two iterations of level 0, if there are two (not after `start`).
-        twice: with pairs: the next step makes two. `carry` and `last` count what it does in all.
+        pair: with `step` and pairs: the next step makes two iterations of level 0, if there are two.
+        twice: with pairs: the next step makes two (never the first one); `carry` and `last` are of both together.
         group_first, group_last: every inner level is at index 0, at its last index.
         group_last_started, group_last_stepped: `group_last` after `start`, after a step.
     """

@@ -26,9 +26,9 @@ class ActivationScratchpad(wiring.Component):
     """ACT: rows of block_in int8; row r lives in bank r mod act_banks; each bank has one read and one write port.
 
     A read is refused if a reader before it in `READERS` asks for the same bank in the same cycle (whether or not that
-    reader can use it). GEMM never asks for two rows in one bank, nor VECTOR for a and b. STORE asks for as many rows as a beat holds and gets
-    those before the first one refused. A write of LOAD is refused if VECTOR writes one of its banks. Refused requests
-    are repeated by the requester.
+    reader can use it). GEMM never asks for two rows in one bank, nor does VECTOR. STORE asks for as many rows as a beat
+    holds and gets those before the first one refused. A write of LOAD is refused if VECTOR writes one of its banks.
+    Refused requests are repeated by the requester.
 
     Latency: read ACT_READ_CYCLES; a row written in cycle t is seen by reads of cycle t+1.
 

@@ -20,16 +20,17 @@ class DelayLines(wiring.Component):
     Latency: what is at the input when `delay` - 1 further pushes are made is at the output behind the last of them.
 
     Ports:
-        push: a vector enters each line and one leaves it.  twice, second_inputs, second_outputs (with `window_pairs`):
-            with push, another vector enters behind it, and another leaves; never with clear or a delay of 1.  clear: with push, the lines are empty before it.
+        push: a vector enters each line and one leaves it.  clear: with push, the lines are empty before it.
         delay: 0..window_delay pushes.  delayed: there is one.
         inputs, outputs: vectors into and out of the lines; outputs are only valid where `delayed`.
+        twice, second_inputs, first_outputs (with `window_pairs`): with push, another vector enters behind the first and
+            one leaves in front of that of `outputs`; never with clear or a delay of 1.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.longest, self.pairs = config.window_delay, bool(config.window_pairs)
         vectors = 8 * config.dw_lanes
-        sides = ("second_inputs", In), ("second_outputs", Out)
+        sides = ("second_inputs", In), ("first_outputs", Out)
         second = {name: way(vectors).array(config.delay_lines) for name, way in sides} | {"twice": In(1)}
         super().__init__(
             {
@@ -84,8 +85,10 @@ class DelayLines(wiring.Component):
             with m.If(self.clear):
                 m.d.sync += [place.eq(0), behind.eq(-self.delay), self.delayed.eq(self.delay != 0)]
                 m.d.sync += [until.eq(self.delay), there.eq(0), second_there.eq(0)]
-        ports = zip(self.inputs, self.second_inputs, self.outputs, self.second_outputs, strict=True)
-        for n, (entering, entering_second, leaving, leaving_second) in enumerate(ports):
+        first, newest = Signal(), Signal()  # it is there and leaves: the first of this push, the newest
+        m.d.comb += [first.eq(there & ~self.clear), newest.eq(Mux(self.twice, second_there, there) & ~self.clear)]
+        ports = zip(self.inputs, self.second_inputs, self.outputs, self.first_outputs, strict=True)
+        for n, (entering, entering_second, leaving, leaving_first) in enumerate(ports):
             found = []
             for odd in range(2):
                 ring = Memory(shape=entering.shape(), depth=1 << (bits - 1), init=[])
@@ -98,5 +101,5 @@ class DelayLines(wiring.Component):
                     read.addr.eq((behind + (1 - odd))[1:]),
                 ]
                 found.append(read.data)
-            m.d.comb += leaving.eq(Mux(there, Mux(behind[0], found[1], found[0]), 0))
-            m.d.comb += leaving_second.eq(Mux(second_there, Mux(behind[0], found[0], found[1]), 0))
+            m.d.comb += leaving.eq(Mux(newest, Mux(behind[0] ^ self.twice, found[1], found[0]), 0))
+            m.d.comb += leaving_first.eq(Mux(first, Mux(behind[0], found[1], found[0]), 0))

@@ -24,7 +24,9 @@ _TINY = PRESETS["tiny"].with_(vector_passes=1, semaphores=31, queue_depth=32)
 #: the least depth, one burst at a time, memories that are no power of two, machines without the optional units, with
 #: GEMM and VECTOR in one queue, with the row unit, with results of 16 bits.
 VARIANTS: dict[str, NpuConfig] = {
-    "wide_bus": _TINY.with_(name="wide_bus", row_unit=1, window_pairs=1, act_banks=8, axi_data_bits=128, burst_beats=16),
+    "wide_bus": _TINY.with_(
+        name="wide_bus", row_unit=1, window_pairs=1, act_banks=8, axi_data_bits=128, burst_beats=16
+    ),
     "widest_bus": _TINY.with_(
         name="widest_bus", block_in=8, block_out=4, window_delay=5, window_pairs=1, act_banks=16,
         axi_data_bits=256,
