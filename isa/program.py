@@ -95,6 +95,8 @@ class Program(Shown):
         inputs, outputs: inputs and outputs of the model.
         states: values kept from one run to the next, neither inputs nor outputs.
         windows: regions that begin at another row of the arena in every run.
+        rising: inputs whose values must be one more from each to the next, as rows in windows are, and may not go round
+            a window on the arena.
         entries: computations of which a run does one; without any, a run is all steps. Where there are some, the
             program itself has no inputs and outputs.
         tensors: quantised tensors inside.
@@ -141,6 +143,7 @@ class Program(Shown):
     entries: list[EntryPoint] = field(default_factory=list)
     later: list[NpuStep] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
+    rising: list[str] = field(default_factory=list)
     compile_seconds: float = 0.0
     certificate: Certificate | None = None
     signature: str = ""
@@ -283,6 +286,7 @@ class Program(Shown):
             "entries",
             "later",
             "windows",
+            "rising",
             "host_work",
             "metadata",
         )  # left out where there are none
@@ -444,6 +448,7 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
         entries=convert(list[EntryPoint], manifest.get("entries", []), "entries"),
         later=convert(list[NpuStep], manifest.get("later", []), "later"),
         windows=convert(list[Window], manifest.get("windows", []), "windows"),
+        rising=convert(list[str], manifest.get("rising", []), "rising"),
         host_work=convert(list[KernelWork], manifest.get("host_work", []), "host_work"),
         compile_seconds=typed(float, "compile_seconds"),
         certificate=convert(Certificate | None, manifest.get("certificate"), "certificate"),

@@ -19,6 +19,7 @@ from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.macs import macs_of
 from tilewright.compiler.graph.ops import QUANTIZED_OPS, QuantizedOp
 from tilewright.compiler.graph.tensor import Quant, Tensor
+from tilewright.isa.program import Window
 
 
 @dataclass
@@ -129,6 +130,8 @@ class Graph:
         self.inputs: list[str] = []
         self.outputs: list[str] = []
         self.states: list[State] = []
+        self.rising: frozenset[str] = frozenset()  # integer inputs whose values are one more from each to the next
+        self.windows: list[Window] = []  # of the program's other entry points
         self.limits: dict[str, tuple[int, int]] = {}  # lowest and highest an integer tensor may be, as imported
         self.metadata: dict[str, str] = {}  # of the model, for users of the program
         self.notes: list[str] = []  # of the importer, for the program's

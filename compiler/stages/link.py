@@ -44,6 +44,7 @@ def link(name: str, programs: Mapping[str, Program], constants: bytes) -> Progra
     for part in parts:
         part.add_to(linked, base)
         linked.windows += [window for window in part.program.windows if window not in linked.windows]
+        linked.rising += [tensor for tensor in part.program.rising if tensor not in linked.rising]
         for tensor, (low, high) in part.program.input_ranges.items():
             lowest, highest = linked.input_ranges.get(tensor, (low, high))
             linked.input_ranges[tensor] = max(low, lowest), min(high, highest)  # what every entry point can represent

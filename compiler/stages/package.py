@@ -78,6 +78,7 @@ def package(
         steps=emission.steps,
         later=emission.later,
         windows=windows,
+        rising=sorted({window.tensor for window in windows if graph.tensor(window.tensor).size > 1}),
         layers=emission.layers,
         sections=_sections(graph, segments, memory),
         compiler=tilewright_version(),
@@ -159,8 +160,8 @@ def _windows(graph: Graph, config: NpuConfig, partition: Partition) -> list[Wind
                 _, length, lanes = graph.tensor(node.inputs[0]).shape
                 found.append(Window(WINDOW_REGION, position, length, lanes))
             case QRow(region=region, period=period):
-                stride = QRow.stride(graph.tensor(node.outputs[0]), config.block_in)
-                rows = graph.tensor(node.inputs[0]).shape[0]
+                table, y = graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
+                stride, rows = QRow.stride(table, config.block_in), QRow.starts(table, y, period)
                 found.append(Window(region, node.inputs[1], period, stride, rows, "constant"))
     return sorted(dict.fromkeys(found), key=lambda window: window.region)
 

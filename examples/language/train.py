@@ -1,6 +1,7 @@
 """Train a small language model on the documentation of this repository, a token a character, and quantise it.
 
-Writes char_llama_float.onnx and char_llama_int8.onnx. Needs PyTorch: pip install -c .ci/torch.txt -e '.[torch]'. Takes
+Writes char_llama_float.onnx, char_llama_int8.onnx and held_back.txt, the last tenth of the text, which it does not train
+on. Needs PyTorch: pip install -c .ci/torch.txt -e '.[torch]'. Takes
 some minutes on two cores.
 """
 
@@ -122,11 +123,13 @@ def main() -> None:
     if not options.output.is_dir():
         parser.error(f"--output {options.output}: no such folder")
     tokens = corpus(options.text)
+    tokens, held_back = np.split(tokens, [len(tokens) * 9 // 10])
     if len(tokens) <= STRETCH + 1:
         parser.error(f"--text {options.text}: {len(tokens)} characters in Markdown files; {STRETCH + 2} are needed")
+    (options.output / "held_back.txt").write_text("".join(CHARACTERS[token] for token in held_back))
 
     torch.manual_seed(0)
-    print(f"{len(tokens)} characters")
+    print(f"{len(tokens)} characters, and {len(held_back)} held back")
     model = decoder("char_llama", SHAPE, train(tokens, options.steps, options.batch).weights())
     onnx.save(model, options.output / "char_llama_float.onnx")
     result = quantize(model, samples(model, tokens, 48), check=False)

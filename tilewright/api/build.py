@@ -44,7 +44,8 @@ def build_entries(
     Raises:
         CompileError: the model is damaged, or its shapes are not known, or the entry points keep other states.
     """
-    pool, programs, title = ConstantPool(shared=True), {}, ""
+    pool, title = ConstantPool(shared=True), ""
+    programs: dict[str, Program] = {}
     cost = functools.partial(measure, timing=options.memory)
     for number, (name, shapes) in enumerate(entries.items()):
 
@@ -53,6 +54,7 @@ def build_entries(
                 progress(f"{name}: {stage}", (number + fraction) / len(entries))
 
         graph = replace(source, shapes={**(source.shapes or {}), **shapes}).graph()
+        graph.windows = [window for other in programs.values() for window in other.windows]
         title = graph.name
         programs[name] = compile_graph(graph, config, options, progress=done, measure=cost, constants=pool)
     return link(title, programs, pool.blob())

@@ -34,6 +34,8 @@ class ProgramOptions(CompileOptions):
             the input; "auto" for inputs called past... with outputs called present....
         entries: shapes of inputs of each entry point by its name: computations of one program that share constants and
             states, such as "prefill" and "decode" of a language model. `Device.run` names one.
+        rising: inputs whose values rise by one, such as the positions of a prompt's tokens: rows of caches and tables for
+            them are next to each other, and the NPU puts and reads them by itself. Other values are refused then.
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
         batch: size of batches that an ONNX model and its shapes leave open: a first dimension without a size, unless
             its name says that it is none. The program has a note of it. None refuses them as other open dimensions.
@@ -53,6 +55,7 @@ class ProgramOptions(CompileOptions):
     constants: Mapping[str, Any] | None = None
     states: Mapping[str, str] | str | None = None
     entries: Mapping[str, Mapping[str, Sequence[int]]] | None = None
+    rising: Sequence[str] = ()
     staged: bool = False
     batch: int | None = 1
     cache: bool = True
@@ -117,4 +120,11 @@ class ProgramOptions(CompileOptions):
         entries = [(n, {k: list(v) for k, v in shapes.items()}) for n, shapes in (self.entries or {}).items()]
         # A program of one image is the same with and without a size for open batches, if none is open.
         sized = [] if self.batch in (None, 1) else [self.batch]
-        return [constants, states, entries, asdict(self.compiler), *sized]
+        return [
+            constants,
+            states,
+            entries,
+            asdict(self.compiler),
+            *sized,
+            *([list(self.rising)] if self.rising else []),
+        ]

@@ -27,6 +27,7 @@ class ModelSource:
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
         states: of an ONNX model, the outputs that set inputs for the next run, by input; "auto" for inputs called
             past... with outputs called present....
+        rising: inputs of integers, each of which is one more than that before it.
         batch: size of batches that an ONNX model and `shapes` leave open, with a note in the program; None to refuse
             them.
         kernels: kernels that may run nodes of an ONNX model.
@@ -39,6 +40,7 @@ class ModelSource:
     states: Mapping[str, str] | str | None = None
     batch: int | None = 1
     kernels: Sequence[NodeKernel] = ()
+    rising: Sequence[str] = ()
 
     def graph(self) -> Graph:
         """The model as a graph of its own, called as its file if it comes from one.
@@ -62,6 +64,7 @@ class ModelSource:
             from tilewright.compiler.importer.onnx import import_onnx
 
             graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged, self.batch, self.kernels)
+            graph.rising = frozenset(self._rising(graph))
             if self.states:
                 declare_states(graph, self._pairs(graph))
         if isinstance(self.model, str | Path):
@@ -77,6 +80,16 @@ class ModelSource:
         from tilewright.compiler.importer.mlir import import_mlir
 
         return import_mlir(self.model, shapes)
+
+    def _rising(self, graph: Graph) -> Sequence[str]:
+        """The inputs whose values rise. Raises `UsageError` for what is no input of integers."""
+        known = [name for name in graph.inputs if graph.tensor(name).dtype.kind == "i"]
+        wrong = next((name for name in self.rising if name not in known), None)
+        if wrong is not None:
+            raise UsageError(
+                f"{wrong!r} cannot rise: it is no input of integers (those are {', '.join(known) or 'none'})"
+            )
+        return self.rising
 
     def _pairs(self, graph: Graph) -> Mapping[str, str]:
         """The output that sets each state, by the name of the input. Raises `UsageError` where none is found."""

@@ -132,6 +132,13 @@ state_option = click.option(
     help="Input that becomes a state, kept from run to run, and the output that sets it, such as the cache of a "
     "language model; auto for those called past... and present...; repeatable.",
 )
+rising_option = click.option(
+    "--rising",
+    multiple=True,
+    metavar="NAME",
+    help="Input whose values rise by one, such as the positions of a prompt's tokens, so that the NPU finds their rows "
+    "by itself; runs refuse other values; repeatable.",
+)
 effort_option = click.option(
     "--effort",
     type=click.IntRange(0, 3),

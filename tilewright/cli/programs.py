@@ -116,7 +116,9 @@ class Request(MemoryOptions):
         from tilewright.api.source import ModelSource  # onnx takes 0.3 s to import
 
         o = self.chosen
-        return ModelSource(self.model, self.given_shapes or None, o.constants, o.staged, o.states, o.batch, o.kernels)
+        return ModelSource(
+            self.model, self.given_shapes or None, o.constants, o.staged, o.states, o.batch, o.kernels, o.rising
+        )
 
 
 def cpu_ops(program: Program) -> list[str]:

@@ -30,7 +30,7 @@ def measure(config: NpuConfig, image: bytes, arena_bytes: int, timing: MemoryTim
         Region(bases[0], len(image), read=True),
         Region(bases[1], constants, read=True),
         *[Region(bases[2], max(arena_bytes, 64), read=True, write=True)] * 2,  # the arena, and a window on it
-        *[Region(bases[1], constants, read=True)] * (REGIONS - WINDOW_REGION - 1),  # windows on tables
+        *[Region(bases[1], 1 << 32, read=True)] * (REGIONS - WINDOW_REGION - 1),  # windows on tables of any size
     ]
     clock = simulate(config, timing, memory.data, regions, (PROGRAM_REGION, 0, len(image) // INSTRUCTION_BYTES))
     if (fault := clock.error) is not None:

@@ -50,7 +50,7 @@ def check_inputs(program: Program, inputs: Mapping[str, Any] | np.ndarray) -> di
             problems.append(problem)
             continue
         arrays[name] = array if array.flags.c_contiguous else array.copy()
-        problems += _outside(name, array, program.input_ranges.get(name))
+        problems += _outside(name, array, program.input_ranges.get(name)) or _falls(program, name, array)
     if problems:
         known = f" (inputs: {', '.join(_describe(t) for t in program.inputs)})" if "unknown" in problems[0] else ""
         raise InputError(f"{program.name}: {'; '.join(problems)}{known}")
@@ -87,6 +87,21 @@ def _outside(name: str, array: np.ndarray, limits: tuple[float, float] | None) -
     return [f"input {name!r} must be within {limits[0]:.0f}..{limits[1]:.0f}, not {array[at]}{where}"]
 
 
+def _falls(program: Program, name: str, array: np.ndarray) -> list[str]:
+    """An error for values that are not those of rows next to each other, where they have to be."""
+    if name not in program.rising or array.size < 2:
+        return []
+    values = array.reshape(-1).astype(np.int64)
+    wrong = np.flatnonzero(np.diff(values) != 1)
+    if len(wrong):
+        at = int(wrong[0])
+        return [f"input {name!r} must rise by one, as it was compiled, not from {values[at]} to {values[at + 1]}"]
+    rows = min((w.period for w in program.windows if w.tensor == name and w.space == "arena"), default=None)
+    if rows is not None and values[0] % rows + len(values) > rows:
+        return [f"input {name!r} goes round the {rows} rows of a state: {values[0]}..{values[-1]}; split it there"]
+    return []
+
+
 def _describe(info: TensorInfo) -> str:
     return f"{info.name!r} {info.dtype} {_text(tuple(info.shape))}"
 
@@ -111,9 +126,13 @@ def input_range(program: Program, name: str) -> tuple[float, float] | None:
 
 def random_inputs(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
     """Seeded inputs: floats uniform over the range the input's quantisation represents, standard normal where there is
-    none; places uniform over those there are; other bytes over all values, other integers over 0..9, booleans fair."""
+    none; places uniform over those there are, from 0 on where they must rise; other bytes over all values, other integers over 0..9, booleans fair."""
     random = np.random.default_rng(seed)
-    return {info.name: random_input(info, input_range(program, info.name), random) for info in program.inputs}
+    found = {info.name: random_input(info, input_range(program, info.name), random) for info in program.inputs}
+    for name, x in found.items():
+        if name in program.rising:
+            found[name] = np.arange(x.size, dtype=x.dtype).reshape(x.shape)
+    return found
 
 
 def random_input(info: TensorInfo, limits: tuple[float, float] | None, random: np.random.Generator) -> np.ndarray:

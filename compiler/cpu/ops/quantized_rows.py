@@ -15,6 +15,7 @@ from tilewright.compiler.cpu.ops.quantized import scalar
 from tilewright.compiler.cpu.ops.reduction import lowest, reduced
 from tilewright.compiler.cpu.ops.rules import quantized
 from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 from tilewright.compiler.graph.ops.norm import QNorm, QPlaneNorm
 from tilewright.compiler.graph.ops.put import QPut
 from tilewright.compiler.graph.ops.row import QRow
@@ -101,19 +102,20 @@ def q_plane_norm(ctx: Context, op: QPlaneNorm) -> None:
 
 @quantized(QPut)
 def q_put(ctx: Context, op: QPut) -> None:
-    """Writes the row where it belongs, after a copy of the cache unless the result is in its place already."""
+    """Writes the rows where they belong, after a copy of the cache unless the result is in its place already."""
     cache, new, row = ctx.input(0), ctx.input(1), ctx.stored(ctx.input(2))
     blocks, length, lanes = cache.shape
-    heads, parts = new.shape[1], blocks // new.shape[1]
+    _, heads, count, _ = new.shape
+    parts = blocks // heads
     out = ctx.temp(cache.shape, cache.dtype)
     if ctx.node.outputs[0] not in ctx.in_place:
         whole = cache.vars()
         ctx.assign(out, whole, ctx.read(cache, [Index.of(v) for v in whole]))
     ctx.buffer(new)
-    target, variables = ctx.buffer(out), [Var.new(n) for n in (heads, parts, lanes)]
-    head, part, lane = map(Index.of, variables)
-    value = ctx.read(new, [Index(0), head, Index(0), part * lanes + lane])
-    number = Expr("rem", (ctx.read(row, [Index(0)] * row.rank).to("i64"), const(length, "i64")), "i64")
+    target, variables = ctx.buffer(out), [Var.new(n) for n in (heads, parts, count, lanes)]
+    head, part, which, lane = map(Index.of, variables)
+    value = ctx.read(new, [Index(0), head, which, part * lanes + lane])
+    number = Expr("rem", (_each(ctx, row, which).to("i64"), const(length, "i64")), "i64")
     at = position(select(number < 0, number + length, number), length)
     offset = linear([head * parts + part, at, lane], cache.shape)
 
@@ -128,7 +130,17 @@ def q_put(ctx: Context, op: QPut) -> None:
 
 @quantized(QRow)
 def q_row(ctx: Context, op: QRow) -> None:
-    """Reads the row that the input names, the last one for what lies behind it."""
+    """Reads the rows that the input names, the last one for what lies behind it."""
     table, value = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
-    at = position(ctx.read(value, [Index(0)] * value.rank), table.shape[0])
-    ctx.define(ctx.out_shape(), table.dtype, lambda idx: ctx.read(table, [at, *idx]), 4)
+
+    def element(idx: list[Index]) -> Expr:
+        one = idx if ctx.graph.tensor(ctx.node.inputs[1]).size == 1 else [*idx[:-2], Index(0), idx[-1]]
+        return ctx.read(table, [position(_each(ctx, value, idx[-2]), table.shape[0]), *one])
+
+    ctx.define(ctx.out_shape(), table.dtype, element, 4)
+
+
+def _each(ctx: Context, values: Value, which: Index) -> Expr:
+    """One of the values of an input, the only one if it has no more."""
+    last = max((axis for axis, size in enumerate(values.shape) if size > 1), default=None)
+    return ctx.read(values, [which if axis == last else Index(0) for axis in range(values.rank)])

@@ -1,4 +1,4 @@
-"""Lowers QPut: a token's row of a cache, stored by a window that begins at the row."""
+"""Lowers QPut: rows of a cache for tokens, stored by a window that begins at the first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.isa.program import WINDOW_REGION, Layout
 
 @npu_op(QPut)
 class Put(NpuOp[QPut]):
-    """A row of vectors is stored at row 0 of the cache, in a region whose base the runtime moves to the row."""
+    """Rows of vectors are stored from row 0 of the cache on, in a region whose base the runtime moves to the first."""
 
     condition = "the lanes of a vector are whole beats of the bus"
     layout = Layout.CHANNELS_LAST
@@ -26,10 +26,10 @@ class Put(NpuOp[QPut]):
     def lower(self, node: TypedNode[QPut], operands: Operands, tail: list[Node]) -> list[Layer]:
         cache, new = node.x, node.operand(1)
         blocks, length, lanes = cache.shape
-        _, heads, _, depth = new.shape
+        _, heads, count, depth = new.shape
         plane = length * lanes
         row = View(
-            tensor=node.y.name, region=WINDOW_REGION, buffer=node.y.name, n=heads, c=depth, h=1, w=1,
+            tensor=node.y.name, region=WINDOW_REGION, buffer=node.y.name, n=heads, c=depth, h=1, w=count,
             sn=blocks // heads * plane, sc=plane, sh=lanes, block=lanes,
         )  # fmt: skip
         operands.in_place(node.y.name)

@@ -3,7 +3,7 @@
     ScatterElements(cache [1, H, W, D], rows, new, axis=2)
       =>  Reshape(Transpose(ScatterElements(blocks [H * D / lanes, W, lanes], rows, new in blocks, axis=1)))
 
-A single row whose number follows from an input becomes a QPut, which the NPU does.
+A row whose number follows from an input becomes a QPut, which the NPU does; so do several whose numbers rise by one.
 
 Sixteen positions of sixteen channels are then one weight tile of a product with keys. So no attention packs the whole
 cache for the row that is new. What else reads the cache has it in its own shape, by the moves behind.
@@ -29,6 +29,7 @@ from tilewright.compiler.graph.states import kept_in_place
 from tilewright.compiler.npu.blocks.alias import MOVES
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import WINDOW_REGION
 
 
 def block_states(graph: Graph, config: NpuConfig) -> None:
@@ -39,7 +40,7 @@ def block_states(graph: Graph, config: NpuConfig) -> None:
         return
     in_place = kept_in_place(graph)
     found = {state.name: _Blocks.of(rewriter, state) for state in graph.states if state.end in in_place}
-    window: tuple[str, int] | None = None
+    window = next(((w.tensor, w.period) for w in graph.windows if w.region == WINDOW_REGION), None)
     for blocks in (found.get(state.name) for state in graph.states):
         if blocks is not None:
             position = blocks.position()
@@ -84,7 +85,7 @@ class _Blocks:
         return self.rewriter.graph.tensor(self.state.end).shape[2]
 
     def position(self) -> str | None:
-        """Returns the graph's input of one integer that the row's number is, or is modulo the cache's length."""
+        """Returns the graph's input that the rows' numbers are, or are modulo the cache's length."""
         graph, producers, rows = self.rewriter.graph, self.rewriter.wiring.producers, self.rows
         while (maker := producers.get(rows)) is not None:
             if maker.op == "Mod":
@@ -95,13 +96,13 @@ class _Blocks:
             elif maker.op not in ("Reshape", "Unsqueeze", "Squeeze", "Identity"):
                 return None
             rows = maker.inputs[0]
-        return rows if rows in graph.inputs and graph.tensor(rows).size == 1 else None
+        return rows if rows in graph.inputs and (graph.tensor(rows).size == 1 or rows in graph.rising) else None
 
     def write(self, position: str | None) -> None:
         """Replaces the state's tensors and the node that puts rows into it.
 
         Args:
-            position: the input that one new row follows from, None where the CPU puts rows in.
+            position: the input that the new rows follow from, None where the CPU puts rows in.
         """
         graph, state, put = self.rewriter.graph, self.state, self.put
         cache, lanes = graph.tensor(state.end), self.rewriter.config.block_in

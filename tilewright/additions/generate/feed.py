@@ -139,3 +139,9 @@ def entry_shapes(model: str | Path | onnx.ModelProto, prefill: int | None) -> di
     open_ = not isinstance(sizes[fed.ids][-1] if sizes[fed.ids] else 1, int)
     found = {PREFILL: shapes(many)} if open_ and many > 1 else {}
     return found | {DECODE: shapes(1)}
+
+
+def positions(entries: Mapping[str, Mapping[str, Sequence[int]]]) -> list[str]:
+    """The inputs of positions, which rise by one, among those of entry points."""
+    found = {token_inputs("", list(shapes)).positions for shapes in entries.values()}
+    return sorted(name for name in found if name is not None)

@@ -46,6 +46,7 @@ class PrintAfter(click.Option):
 @fixed_values.option
 @arguments.state_option
 @arguments.entry_option
+@arguments.rising_option
 @arguments.host_option
 @memory_options.options
 @arguments.clock_option
