@@ -32,6 +32,7 @@ from tilewright.isa.program_check import (
     check_entries,
     check_host_work,
     check_later,
+    check_lookups,
     check_layers,
     check_memory,
     check_ranges,
@@ -54,6 +55,7 @@ from tilewright.isa.program_parts import (
     KernelWork,
     Layer,
     Layout,
+    Lookup,
     NpuStep,
     Proof,
     StateInfo,
@@ -73,8 +75,8 @@ WINDOW_VERSION = 4
 
 __all__ = [
     "ARENA_REGION", "CONSTANT_REGION", "PROGRAM_REGION", "WINDOW_REGION", "BlockedLayout", "Buffer", "Certificate",
-    "CpuStep", "EntryPoint", "HostFacts", "KernelWork", "Layer", "Layout", "NpuStep", "Program", "ProgramError",
-    "Proof", "StateInfo", "TensorInfo", "Window",
+    "CpuStep", "EntryPoint", "HostFacts", "KernelWork", "Layer", "Layout", "Lookup", "NpuStep", "Program",
+    "ProgramError", "Proof", "StateInfo", "TensorInfo", "Window",
 ]  # fmt: skip
 
 
@@ -95,6 +97,7 @@ class Program(Shown):
         inputs, outputs: inputs and outputs of the model.
         states: values kept from one run to the next, neither inputs nor outputs.
         windows: regions that begin at another row of the arena in every run.
+        lookups: rows of tables that the runtime copies before a run.
         rising: inputs whose values must be one more from each to the next, as rows in windows are, and may not go round
             a window on the arena.
         entries: computations of which a run does one; without any, a run is all steps. Where there are some, the
@@ -143,6 +146,7 @@ class Program(Shown):
     entries: list[EntryPoint] = field(default_factory=list)
     later: list[NpuStep] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
+    lookups: list[Lookup] = field(default_factory=list)
     rising: list[str] = field(default_factory=list)
     compile_seconds: float = 0.0
     certificate: Certificate | None = None
@@ -185,6 +189,7 @@ class Program(Shown):
         work = [replace(w, step=w.step - first) for w in self.host_work if first <= w.step < end]
         return replace(
             self, inputs=found.inputs, outputs=found.outputs, steps=self.steps[first:end], host_work=work, entries=[],
+            lookups=[rows for rows in self.lookups if rows.entry == name],
             layers=self.layers[found.first_layer : found.first_layer + found.layer_count], name=f"{self.name}.{name}",
         )  # fmt: skip
 
@@ -254,6 +259,7 @@ class Program(Shown):
         check_steps(self.later, self.instructions, buffers, self.sections, self.host)
         check_later(self.later, self.steps)
         check_windows(self.windows, [self.inputs, *(e.inputs for e in self.entries)], sizes, self.config.bus_bytes)
+        check_lookups(self.lookups, {"": self.inputs} | {e.name: e.inputs for e in self.entries}, buffers, sizes)
 
     def _options(self) -> dict[str, Any]:
         """Facts about the compilation for the manifest."""
@@ -286,6 +292,7 @@ class Program(Shown):
             "entries",
             "later",
             "windows",
+            "lookups",
             "rising",
             "host_work",
             "metadata",
@@ -448,6 +455,7 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
         entries=convert(list[EntryPoint], manifest.get("entries", []), "entries"),
         later=convert(list[NpuStep], manifest.get("later", []), "later"),
         windows=convert(list[Window], manifest.get("windows", []), "windows"),
+        lookups=convert(list[Lookup], manifest.get("lookups", []), "lookups"),
         rising=convert(list[str], manifest.get("rising", []), "rising"),
         host_work=convert(list[KernelWork], manifest.get("host_work", []), "host_work"),
         compile_seconds=typed(float, "compile_seconds"),

@@ -26,6 +26,7 @@ from tilewright.isa.program_parts import (
     KernelWork,
     Layer,
     Layout,
+    Lookup,
     NpuStep,
     StateInfo,
     TensorInfo,
@@ -153,6 +154,34 @@ def check_windows(
         found = [t for some in inputs for t in some if t.name == w.tensor]
         if not found or any(t.dtype not in ("int32", "int64") or math.prod(t.shape) < 1 for t in found):
             raise Unfit(f"window {w.region} follows input {w.tensor!r}, which is no integer of this program")
+
+
+def check_lookups(
+    lookups: Sequence[Lookup],
+    inputs: Mapping[str, Sequence[TensorInfo]],
+    buffers: Mapping[str, Buffer],
+    sizes: Mapping[str, int],
+) -> None:
+    """Checks that rows that are looked up lie in constants, and fit the buffer that they are copied to.
+
+    Args:
+        inputs: of each entry point by its name; of a program without any by "".
+
+    Raises:
+        Unfit: the first contradiction.
+    """
+    for rows in lookups:
+        what = f"a lookup of {rows.rows} rows of {rows.stride} bytes by {rows.tensor!r}"
+        t = next((t for t in inputs.get(rows.entry, ()) if t.name == rows.tensor), None)
+        if t is None or t.dtype not in ("int32", "int64"):
+            raise Unfit(f"{what}: no integers of this program")
+        if min(rows.rows, rows.stride, rows.block) < 1 or rows.stride % rows.block or rows.offset < 0:
+            raise Unfit(f"{what}: no blocks of {rows.block} from byte {rows.offset} on")
+        if rows.offset + rows.rows * rows.stride > sizes["constant"]:
+            raise Unfit(f"{what} in constants of {sizes['constant']}")
+        buffer = buffers.get(rows.buffer)
+        if buffer is None or buffer.space != "arena" or math.prod(t.shape) * rows.stride > buffer.nbytes:
+            raise Unfit(f"{what}: {rows.buffer!r} is no buffer of the arena that has room for them")
 
 
 def check_entries(entries: Sequence[EntryPoint], buffers: Mapping[str, Buffer], steps: int, layers: int) -> None:

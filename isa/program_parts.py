@@ -135,6 +135,28 @@ class Window:
         return min(value % self.period, (self.rows or self.period) - 1) * self.stride
 
 
+@dataclass(frozen=True)
+class Lookup:
+    """Rows of a table that the runtime copies into the arena before a run, one for each value of an input.
+
+    Attributes:
+        tensor: input of the program; a value below 0 counts rows from the end.
+        buffer: buffer that begins with them: uint8 [blocks of a row, values, block].
+        offset: first byte of the table in the constants.
+        rows, stride: number of rows, and bytes of one.
+        block: bytes of a block.
+        entry: entry point whose runs need them, "" for a program without any.
+    """
+
+    tensor: str
+    buffer: str
+    offset: int
+    rows: int
+    stride: int
+    block: int
+    entry: str = ""
+
+
 @dataclass
 class EntryPoint:
     """One of several computations of a program, which share constants and states.

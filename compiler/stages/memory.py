@@ -93,6 +93,8 @@ def place_memory(
         else:
             lives.of_segment(segments[number], position, position + len(step.tasks) - 1)
         position += len(step.tasks)
+    for rows in partition.lookups:
+        lives.memory.arena.need(rows.buffer, partition.buffers[rows.buffer].allocated, 0, 0)
     for name in partition.read_behind:
         lives.memory.arena.need(name, partition.buffers[name].allocated, lives.end, lives.end)
     for name in graph.outputs:

@@ -42,7 +42,8 @@ def order_steps(graph: Graph, partition: Partition, options: CompileOptions) -> 
     differ from the reference can be replaced right after it is made. On the CPU that is every one that is kept: where
     the reference computes in floats, which only its run shows, any of them may."""
     constants = {name for name, t in graph.tensors.items() if t.is_const}
-    steps = group_steps(partition.tasks, {*graph.inputs, *constants, *partition.constants})
+    there = {*graph.inputs, *constants, *partition.constants, *(rows.buffer for rows in partition.lookups)}
+    steps = group_steps(partition.tasks, there)
     if options.keep_all:
         on_npu = {task.source for task in partition.tasks if isinstance(task, Layer)}
         kept = {name for name in partition.tensors - on_npu if is_kept(graph, partition, name)}

@@ -30,6 +30,7 @@ from tilewright.isa.program import (
     HostFacts,
     KernelWork,
     Layout,
+    Lookup,
     Program,
     StateInfo,
     TensorInfo,
@@ -78,6 +79,10 @@ def package(
         steps=emission.steps,
         later=emission.later,
         windows=windows,
+        lookups=[
+            Lookup(rows.tensor, rows.buffer, memory.blocked_constants[rows.table], rows.rows, rows.stride, config.block_in)
+            for rows in partition.lookups
+        ],
         rising=sorted({window.tensor for window in windows if graph.tensor(window.tensor).size > 1}),
         layers=emission.layers,
         sections=_sections(graph, segments, memory),
@@ -92,6 +97,11 @@ def package(
             *(
                 f"{name}: the runtime makes floats of {graph.tensor(name).size} bytes as it reads them"
                 for name in partition.steps_of
+            ),
+            *(
+                f"{rows.tensor}: the runtime copies {graph.tensor(rows.tensor).size} rows of {rows.stride} bytes as it "
+                "writes them"
+                for rows in partition.lookups
             ),
             *notes_on(graph, emission.layers, config, options.cpu_only),
             *([emission.coder.describe()] if emission.coder is not None and emission.coder.plain else []),

@@ -28,6 +28,7 @@ from tilewright.compiler.npu.place.tails import Chain, WorkOrder, fuse_tails, ve
 from tilewright.compiler.npu.rewrites import run_rewrites
 from tilewright.compiler.npu.schedule.search import misfits
 from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.stages.lookups import RowsOfInput, take_lookups
 from tilewright.isa.config import NpuConfig
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Partition(Struct):
         buffers: in the arena, which layers read and write, by name.
         constants: bytes of blocked constants the NPU reads, by name.
         placement, work, layouts: the decisions that led there.
+        lookups: rows of tables that the runtime copies before a run.
         steps_of: outputs of the model that are floats of the steps in a blocked tensor, which nobody else reads: the
             blocked tensor, by the output's name. The runtime makes floats of them as it reads them.
     """
@@ -55,6 +57,7 @@ class Partition(Struct):
     work: WorkOrder
     layouts: Layouts
     steps_of: dict[str, str] = {}
+    lookups: list[RowsOfInput] = []
 
     @property
     def read_behind(self) -> set[str]:
@@ -119,6 +122,8 @@ def _attempt(
     steps_of = {node.outputs[0]: node.inputs[0] for node in floats}
     operands = Operands(config, layouts, converter, byte_cycles, options.memory)
     _lower([piece for piece in work if not any(piece is node for node in floats)], operands, converter, options.kernels)
+    windows = options.host is None and not options.keep_all and _has_windows(wiring, placement)
+    lookups = take_lookups(graph, converter) if windows else []
     if not all(isinstance(task, Layer) for task in converter.tasks) or not all(
         (found := layouts.find(name)) is not None and not found.alias and found.view.bytes == 1
         for name in steps_of.values()
@@ -131,17 +136,23 @@ def _attempt(
             converter.plain(name)
     made = [name for name in graph.outputs if name not in steps_of]
     constants = {name for name, t in graph.tensors.items() if t.is_const}
-    verify_tasks(converter.tasks, {*graph.inputs, *constants, *converter.constants}, made)
+    there = {*graph.inputs, *constants, *converter.constants, *(rows.buffer for rows in lookups)}
+    verify_tasks(converter.tasks, there, made)
     return Partition(
-        tensors, converter.tasks, converter.buffers, converter.constants, placement, work, layouts, steps_of
+        tensors, converter.tasks, converter.buffers, converter.constants, placement, work, layouts, steps_of, lookups
     )
+
+
+def _has_windows(wiring: Wiring, placement: Placement) -> bool:
+    """Returns True if windows move states on the NPU: there a token shall be one turn."""
+    return any(isinstance(node.quantized, QPut) and placement.on_npu(node) for node in wiring.graph.nodes)
 
 
 def _floats_of_steps(wiring: Wiring, placement: Placement) -> list[Node]:
     """Returns the nodes that make outputs of the model of 8-bit tensors in a graph whose states windows move: there
     these are all that may be left for the CPU."""
     graph = wiring.graph
-    if not any(isinstance(node.quantized, QPut) and placement.on_npu(node) for node in graph.nodes):
+    if not _has_windows(wiring, placement):
         return []
     return [
         node

@@ -29,6 +29,7 @@ from tilewright.isa.program import (
     PROGRAM_REGION,
     Buffer,
     CpuStep,
+    Lookup,
     NpuStep,
     Program,
     TensorInfo,
@@ -317,6 +318,8 @@ class Executor:
             run_npu = functools.partial(self._run_keeping, self.device)
         if program.windows:
             self._move_windows(program, arrays)
+        for rows in program.lookups:
+            self._look_up(rows, arrays[rows.tensor])
         for index, step in enumerate(program.steps):
             start = time.perf_counter()
             if isinstance(step, NpuStep):
@@ -345,6 +348,15 @@ class Executor:
             self.regions[window.region] = Region(
                 self.bases[window.space] + offset, size - offset, read=True, write=arena
             )
+
+    def _look_up(self, lookup: Lookup, values: np.ndarray) -> None:
+        """Copies the rows of a table for the values of an input to where the NPU reads them."""
+        size = lookup.rows * lookup.stride
+        table = np.frombuffer(self.program.constants, np.uint8, size, lookup.offset)
+        rows = table.reshape(lookup.rows, -1, lookup.block)[values.reshape(-1) % lookup.rows]
+        buffer = self.buffers[lookup.buffer]
+        blocks = np.ascontiguousarray(rows.transpose(1, 0, 2)).reshape(-1)
+        self.device.write(self.bases[buffer.space] + buffer.offset, blocks)
 
     def _run_npu(self, step: NpuStep, **options: Any) -> Counters:
         try:
