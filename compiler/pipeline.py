@@ -83,7 +83,7 @@ def compile_graph(
         show("allocate", memory.__str__)
 
         emission = emit(
-            graph, config, steps, schedules, segments, memory, chosen,
+            graph, config, steps, schedules, segments, memory, chosen, read_behind=parts.read_behind,
             progress=lambda done: report("emit", 0.5 + 0.4 * done),
         )  # fmt: skip
         show("schedule", emission.describe_layers)  # only now are the tiles known

@@ -81,6 +81,7 @@ def emit(
     memory: MemoryMap,
     options: CompileOptions,
     *,
+    read_behind: set[str],
     progress: Callable[[float], None] = lambda done: None,
 ) -> Emission:
     """Emits all steps; what the layers need of weights, parameters and tables goes to the memory's constants."""
@@ -93,7 +94,7 @@ def emit(
         emitter.later = bytearray()
     context = Context(config, emitter, memory.constants, memory.device_offsets, plans=schedules.plans)
     context.coder = _coder(config, steps, schedules, memory, options) if config.weight_codes else None
-    bounds = layer_bounds(graph, config, steps)
+    bounds = layer_bounds(graph, config, steps, read_behind)
     ran: list[NpuStep | CpuStep] = []
     rows: list[Layer] = []
     for number, step in enumerate(steps):
@@ -153,11 +154,15 @@ def _coder(
     return coder
 
 
-def layer_bounds(graph: Graph, config: NpuConfig, steps: list[Step]) -> dict[int, LowerBound]:
-    """Returns the lower bound of every layer of the NPU, by `id` of the layer."""
+def layer_bounds(graph: Graph, config: NpuConfig, steps: list[Step], read_behind: set[str]) -> dict[int, LowerBound]:
+    """Returns the lower bound of every layer of the NPU, by `id` of the layer.
+
+    Args:
+        read_behind: buffers that are read behind a run.
+    """
     layers = [step.tasks for step in steps if isinstance(step, LayerStep)]
     on_cpu = {name for step in steps if isinstance(step, NodeStep) for node in step.tasks for name in node.inputs}
-    return lower_bounds(config, layers, on_cpu, {name: t.nbytes for name, t in graph.tensors.items()})
+    return lower_bounds(config, layers, on_cpu | read_behind, {name: t.nbytes for name, t in graph.tensors.items()})
 
 
 def with_bound(row: Layer, bound: LowerBound) -> Layer:

@@ -35,8 +35,9 @@ def evaluate(graph: Graph, config: NpuConfig, options: CompileOptions, rung: str
 
     The bound and the bytes are proven for every schedule. The other two rest on what the search was seen to save.
     """
-    steps = order_steps(graph, partition(graph, config, options), options)
-    bounds = layer_bounds(graph, config, steps)
+    parts = partition(graph, config, options)
+    steps = order_steps(graph, parts, options)
+    bounds = layer_bounds(graph, config, steps, parts.read_behind)
     layers = [layer for step in steps if isinstance(step, LayerStep) for layer in step.tasks]
     rows = [with_bound(Layer(layer.name, layer.op, "npu"), bounds[id(layer)]) for layer in layers]
 
