@@ -127,6 +127,17 @@ def dense_view(
     return View(tensor, region, buffer, n, c, h, w, cb * sc, sc, sh, block, bytes=nbytes)
 
 
+def is_dense(view: View) -> bool:
+    """Returns True if a view's vectors lie as those of `dense_view`, from the first byte of the buffer on."""
+    sh = view.w * view.block
+    return (
+        view.offset == 0
+        and (view.sh == sh or view.h == 1)
+        and view.sc == view.h * sh
+        and view.sn in (view.cb * view.sc, 0)
+    )
+
+
 def planes_of(shape: tuple[int, ...], layout: Layout) -> tuple[int, int, int, int]:
     """Returns the (N, C, H, W) of `plane_shape`, for a shape that is known to have such a view."""
     planes = plane_shape(shape, layout)

@@ -14,7 +14,7 @@ from tilewright.compiler.graph.ops.put import QPut
 from tilewright.compiler.graph.ops.row import QRow
 from tilewright.compiler.graph.states import blocked_shape
 from tilewright.compiler.npu.blocks.blocked import Blocked
-from tilewright.compiler.npu.views import View
+from tilewright.compiler.npu.views import is_dense
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.emission import Emission
 from tilewright.compiler.stages.exactness import dynamic_tensors, inexact_tensors
@@ -220,7 +220,7 @@ def _quantised_tensors(graph: Graph, partition: Partition, memory: MemoryMap, ke
             continue
         info = TensorInfo(name, t.shape, t.dtype.name, "", *_quantisation(t), reason=reasons.get(name, ""))
         blocked = partition.layouts.blocked.get(name)
-        if blocked is not None and blocked.view.buffer in memory.arena.offsets and _is_dense(blocked.view):
+        if blocked is not None and blocked.view.buffer in memory.arena.offsets and is_dense(blocked.view):
             info.buffer, info.relayout = blocked.view.buffer, _layout_in(blocked, t)
         elif name in memory.host.offsets:
             info.buffer, info.where = name, "cpu"
@@ -236,16 +236,6 @@ def _layout_in(blocked: Blocked, t: Tensor) -> BlockedLayout:
     """The layout of a quantised tensor in a buffer that has nothing but its blocks."""
     v = blocked.view
     return BlockedLayout((v.n, v.cb, v.h, v.w, v.block), v.block, 128 if t.dtype == np.uint8 else 0, blocked.layout)
-
-
-def _is_dense(view: View) -> bool:
-    sh = view.w * view.block
-    return (
-        view.offset == 0
-        and (view.sh == sh or view.h == 1)
-        and view.sc == view.h * sh
-        and view.sn in (view.cb * view.sc, 0)
-    )
 
 
 def _quantisation(t: Tensor) -> tuple[float | list[float] | None, int | list[int] | None]:

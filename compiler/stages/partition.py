@@ -27,6 +27,7 @@ from tilewright.compiler.npu.place.placement_cost import PlacementCost
 from tilewright.compiler.npu.place.tails import Chain, WorkOrder, fuse_tails, verify_work
 from tilewright.compiler.npu.rewrites import run_rewrites
 from tilewright.compiler.npu.schedule.search import misfits
+from tilewright.compiler.npu.views import is_dense
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.lookups import RowsOfInput, take_lookups
 from tilewright.isa.config import NpuConfig
@@ -125,7 +126,7 @@ def _attempt(
     windows = options.host is None and not options.keep_all and _has_windows(wiring, placement)
     lookups = take_lookups(graph, converter) if windows else []
     if not all(isinstance(task, Layer) for task in converter.tasks) or not all(
-        (found := layouts.find(name)) is not None and not found.alias and found.view.bytes == 1
+        (found := layouts.find(name)) is not None and found.view.bytes == 1 and is_dense(found.view)
         for name in steps_of.values()
     ):
         steps_of = {}

@@ -130,10 +130,7 @@ def _built(
     from tilewright.api.build import build_entries, build_scheduled, build_tuned, builder
     from tilewright.api.source import ModelSource
 
-    source, options = (
-        ModelSource(model, shapes, o.constants, o.staged, o.states, o.batch, o.kernels, o.rising),
-        o.compiler,
-    )
+    source, options = ModelSource.of(model, shapes, o), o.compiler
     plain = functools.partial(builder(source, config, replace(options, effort=min(o.effort, 1))), None)
     compared_by = o.goal.measure(plain, options.memory) if o.effort > 1 else None
     build = builder(source, config, options, o.progress, compared_by)

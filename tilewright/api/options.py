@@ -36,6 +36,8 @@ class ProgramOptions(CompileOptions):
             states, such as "prefill" and "decode" of a language model. `Device.run` names one.
         rising: inputs whose values rise by one, such as the positions of a prompt's tokens: rows of caches and tables for
             them are next to each other, and the NPU puts and reads them by itself. Other values are refused then.
+        last: outputs of which only the last row, along the last axis but one, is wanted, such as the logits of a prompt:
+            nothing that only other rows need is computed.
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
         batch: size of batches that an ONNX model and its shapes leave open: a first dimension without a size, unless
             its name says that it is none. The program has a note of it. None refuses them as other open dimensions.
@@ -56,6 +58,7 @@ class ProgramOptions(CompileOptions):
     states: Mapping[str, str] | str | None = None
     entries: Mapping[str, Mapping[str, Sequence[int]]] | None = None
     rising: Sequence[str] = ()
+    last: Sequence[str] = ()
     staged: bool = False
     batch: int | None = 1
     cache: bool = True
@@ -120,11 +123,5 @@ class ProgramOptions(CompileOptions):
         entries = [(n, {k: list(v) for k, v in shapes.items()}) for n, shapes in (self.entries or {}).items()]
         # A program of one image is the same with and without a size for open batches, if none is open.
         sized = [] if self.batch in (None, 1) else [self.batch]
-        return [
-            constants,
-            states,
-            entries,
-            asdict(self.compiler),
-            *sized,
-            *([list(self.rising)] if self.rising else []),
-        ]
+        extra = [[*self.rising], [*self.last]] if self.rising or self.last else []
+        return [constants, states, entries, asdict(self.compiler), *sized, *extra]

@@ -9,7 +9,9 @@ from typing import Any
 
 import onnx
 
+from tilewright.api.options import CompileOptions
 from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.graph.moves import Mover
 from tilewright.compiler.graph.ops.kernel import NodeKernel
 from tilewright.compiler.graph.states import declare_states, paired_by_name
 from tilewright.errors import UsageError
@@ -28,6 +30,7 @@ class ModelSource:
         states: of an ONNX model, the outputs that set inputs for the next run, by input; "auto" for inputs called
             past... with outputs called present....
         rising: inputs of integers, each of which is one more than that before it.
+        last: outputs of which only the last row is wanted, along the last axis but one.
         batch: size of batches that an ONNX model and `shapes` leave open, with a note in the program; None to refuse
             them.
         kernels: kernels that may run nodes of an ONNX model.
@@ -41,6 +44,14 @@ class ModelSource:
     batch: int | None = 1
     kernels: Sequence[NodeKernel] = ()
     rising: Sequence[str] = ()
+    last: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls, model: str | Path | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None, o: CompileOptions
+    ) -> ModelSource:
+        """The source of a model with what options say about it."""
+        return cls(model, shapes, o.constants, o.staged, o.states, o.batch, o.kernels, o.rising, o.last)
 
     def graph(self) -> Graph:
         """The model as a graph of its own, called as its file if it comes from one.
@@ -65,6 +76,8 @@ class ModelSource:
 
             graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged, self.batch, self.kernels)
             graph.rising = frozenset(self._rising(graph))
+            for name in self.last:
+                _keep_last_row(graph, name)
             if self.states:
                 declare_states(graph, self._pairs(graph))
         if isinstance(self.model, str | Path):
@@ -102,3 +115,20 @@ class ModelSource:
                 "name the states as INPUT=OUTPUT"
             )
         return found
+
+
+def _keep_last_row(graph: Graph, name: str) -> None:
+    """Makes an output its last row. Raises `UsageError` for what is no output with rows."""
+    found = graph.tensors[name] if name in graph.outputs else None
+    if found is None or len(found.shape) < 2 or found.is_const or name in graph.inputs:
+        known = ", ".join(graph.outputs)
+        raise UsageError(f"{name!r} has no last row: it is no computed output of two axes or more (outputs: {known})")
+    rows, axis = found.shape[-2], len(found.shape) - 2
+    if rows == 1:
+        return
+    whole = graph.like(found, f"{name}.rows", found.shape)
+    for node in graph.nodes:
+        node.outputs = [whole if made == name else made for made in node.outputs]
+        node.inputs = [whole if read == name else read for read in node.inputs]
+    found.shape = (*found.shape[:axis], 1, found.shape[-1])
+    Mover(graph, graph.nodes).slice(whole, axis, rows - 1, rows, name)

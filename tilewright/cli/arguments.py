@@ -139,6 +139,12 @@ rising_option = click.option(
     help="Input whose values rise by one, such as the positions of a prompt's tokens, so that the NPU finds their rows "
     "by itself; runs refuse other values; repeatable.",
 )
+last_option = click.option(
+    "--last",
+    multiple=True,
+    metavar="NAME",
+    help="Output of which only the last row is wanted, such as the logits of a prompt; repeatable.",
+)
 effort_option = click.option(
     "--effort",
     type=click.IntRange(0, 3),

@@ -115,10 +115,7 @@ class Request(MemoryOptions):
         """The model as the importers read it."""
         from tilewright.api.source import ModelSource  # onnx takes 0.3 s to import
 
-        o = self.chosen
-        return ModelSource(
-            self.model, self.given_shapes or None, o.constants, o.staged, o.states, o.batch, o.kernels, o.rising
-        )
+        return ModelSource.of(self.model, self.given_shapes or None, self.chosen)
 
 
 def cpu_ops(program: Program) -> list[str]:

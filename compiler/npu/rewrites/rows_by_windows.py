@@ -104,6 +104,8 @@ class _Followers:
         for node in self.graph.nodes:  # in an order in which operands come first
             used = {self._of.get(name) for name in node.inputs if name and self.graph.const(name) is None}
             follows = used.pop() if len(used) == 1 and node.op in _FOLLOWED and len(node.outputs) == 1 else None
+            if node.op == "Slice" and follows is not None and self.graph.tensor(follows).size > 1:
+                follows = None  # the NPU reads a part of the rows in place
             self._of.update(dict.fromkeys(node.outputs, follows))
 
     def of(self, name: str) -> str | None:

@@ -64,6 +64,7 @@ class Decoder(Protocol):
 
     program: Program
     prefill: int
+    every_logits: bool
     cache: int
     context: int
     tokens: int
@@ -235,7 +236,8 @@ class Conversation:
         run.
 
         A run of several tokens may not go round: later tokens would take the places of earlier ones that are still
-        seen. So it begins earlier where the cache ends, and tokens behind the end come one by one.
+        seen. So it begins earlier where the cache ends, and tokens behind the end come one by one. So does the last
+        token behind a run that is not full, if that gives no logits of it.
         """
         self._take_device()
         language, at = self.language, self.computed
@@ -246,7 +248,8 @@ class Conversation:
             entry = PREFILL if many else DECODE
             size = language.prefill if many else 1
             first = min(at, language.cache - size) if many else at
-            piece = self.tokens[first : min(first + size, len(self.tokens))]
+            whole = language.every_logits or len(self.tokens) - first >= size
+            piece = self.tokens[first : min(first + size, len(self.tokens) - (not whole))]
             began = time.perf_counter()
             logits = language.run(self.device, entry, piece, first, options)
             seconds = time.perf_counter() - began

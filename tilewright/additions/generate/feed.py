@@ -18,6 +18,8 @@ from tilewright.isa.program import TensorInfo
 
 PREFILL, DECODE = "prefill", "decode"
 """Entry points: many tokens of a prompt in one run, and one token."""
+LARGE_VOCABULARY = 4096
+"""Tokens from which on a run of a prompt computes the logits of its last token alone."""
 
 
 class Feed:
@@ -36,11 +38,13 @@ class Feed:
         self._logits = outputs[0]
         self.words = self._logits.shape[-1]
         rows = int(np.prod(self._logits.shape[:-1]))
-        if rows != self.tokens:  # behind a short prompt stand other tokens
+        if rows not in (1, self.tokens):
             raise UsageError(
                 f"{name} gives logits of {rows} of the {self.tokens} tokens of a run; runs of a prompt need those of "
-                "every token: with --prefill 1 (prefill=1) each run takes one token"
+                "every token or of the last one: with --prefill 1 (prefill=1) each run takes one token"
             )
+        self.of_each = rows == self.tokens
+        """Whether there are logits of every token; else of the last one, behind which no padding stands."""
 
     def inputs(self, tokens: Sequence[int], position: int) -> dict[str, np.ndarray]:
         """Pads the tokens to the entry point's length. The cache rows of the padding are overwritten before they are
@@ -57,7 +61,7 @@ class Feed:
         return found
 
     def logits(self, outputs: Mapping[str, np.ndarray], row: int) -> np.ndarray:
-        return np.asarray(outputs[self._logits.name].reshape(-1, self.words)[row])
+        return np.asarray(outputs[self._logits.name].reshape(-1, self.words)[row if self.of_each else 0])
 
 
 def cache_size(shapes: Iterable[Sequence[object]]) -> int:
@@ -139,6 +143,14 @@ def entry_shapes(model: str | Path | onnx.ModelProto, prefill: int | None) -> di
     open_ = not isinstance(sizes[fed.ids][-1] if sizes[fed.ids] else 1, int)
     found = {PREFILL: shapes(many)} if open_ and many > 1 else {}
     return found | {DECODE: shapes(1)}
+
+
+def large_logits(model: str | Path | onnx.ModelProto) -> list[str]:
+    """The output of logits if the vocabulary is large: those of a whole prompt would take as long as some layers."""
+    given = onnx.load(str(model), load_external_data=False) if isinstance(model, str | Path) else model
+    sizes = {x.name: [size_of(d) for d in x.type.tensor_type.shape.dim] for x in given.graph.output}
+    large = [n for n, d in sizes.items() if not n.startswith("present") and d and isinstance(d[-1], int)]
+    return [n for n in large if int(sizes[n][-1] or 0) >= LARGE_VOCABULARY]
 
 
 def positions(entries: Mapping[str, Mapping[str, Sequence[int]]]) -> list[str]:

@@ -47,6 +47,7 @@ class PrintAfter(click.Option):
 @arguments.state_option
 @arguments.entry_option
 @arguments.rising_option
+@arguments.last_option
 @arguments.host_option
 @memory_options.options
 @arguments.clock_option
