@@ -189,7 +189,7 @@ class Program(Shown):
         work = [replace(w, step=w.step - first) for w in self.host_work if first <= w.step < end]
         return replace(
             self, inputs=found.inputs, outputs=found.outputs, steps=self.steps[first:end], host_work=work, entries=[],
-            lookups=[rows for rows in self.lookups if rows.entry == name],
+            lookups=[replace(rows, entry="") for rows in self.lookups if rows.entry == name],
             layers=self.layers[found.first_layer : found.first_layer + found.layer_count], name=f"{self.name}.{name}",
         )  # fmt: skip
 
