@@ -1,7 +1,7 @@
 """Train a small language model on the documentation of this repository, a token a character, and quantise it.
 
-Writes char_llama_float.onnx, char_llama_int8.onnx and held_back.txt, the last tenth of the text, which it does not train
-on. Needs PyTorch: pip install -c .ci/torch.txt -e '.[torch]'. Takes
+Writes char_llama_float.onnx, char_llama_int8.onnx, prompts.npz for `tilewright quantize`, and held_back.txt, the last
+tenth of the text, which it does not train on. Needs PyTorch: pip install -c .ci/torch.txt -e '.[torch]'. Takes
 some minutes on two cores.
 """
 
@@ -132,7 +132,12 @@ def main() -> None:
     print(f"{len(tokens)} characters, and {len(held_back)} held back")
     model = decoder("char_llama", SHAPE, train(tokens, options.steps, options.batch).weights())
     onnx.save(model, options.output / "char_llama_float.onnx")
-    result = quantize(model, samples(model, tokens, 48), check=False)
+    calibration = samples(model, tokens, 48)
+    np.savez_compressed(
+        options.output / "prompts.npz",
+        **{name: np.stack([each[name] for each in calibration]) for name in calibration[0]},
+    )
+    result = quantize(model, calibration, check=False)
     onnx.save(result.model, options.output / "char_llama_int8.onnx")
     print(f"{len(result.serialized())} bytes")
 

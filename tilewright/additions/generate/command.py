@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from tilewright.generate.language_model import LanguageModel
 from tilewright.generate.model_folder import ModelFolder
 from tilewright.generate.reference import GreedyReference
 from tilewright.generate.sampling import Sampler
+from tilewright.generate.score import score
 from tilewright.generate.speed import speeds
 from tilewright.generate.state_file import load_state, save_state
 from tilewright.generate.text_stream import Words
@@ -33,7 +35,7 @@ from tilewright.runtime.backends import preset_of
 from tilewright.runtime.devices import Device, Runner
 from tilewright.store.files import check_readable
 
-_LISTENS = ("json_path", "save_path", "load_path", "check", "prompt", "prompt_ids", "chat", "system", "clock_mhz")
+_LISTENS = ("json_path", "score_path", "save_path", "load_path", "check", "prompt", "prompt_ids", "chat", "system", "clock_mhz")
 _SEED = (1 << 64) - 1
 
 
@@ -79,6 +81,13 @@ class Place:
 @arguments.model_argument
 @click.option("--prompt", help="Text to continue.")
 @click.option("--prompt-ids", metavar="N,N,...", help="The prompt as numbers of tokens; then numbers are printed, too.")
+@click.option(
+    "--score",
+    "score_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Make no text, but say how well MODEL predicts that of FILE: its perplexity.",
+)
 @click.option("--chat", is_flag=True, help="Answer turns from standard input, a line each, by the chat template.")
 @click.option("--system", metavar="TEXT", help="Message before the first turn of --chat.")
 @click.option("--listen", metavar="HOST:PORT", help="Answer chat completions over HTTP; port 0 takes a free one.")
@@ -156,6 +165,7 @@ def command(
     model: Path,
     prompt: str | None,
     prompt_ids: str | None,
+    score_path: Path | None,
     chat: bool,
     system: str | None,
     listen: str | None,
@@ -180,13 +190,16 @@ def command(
     terminal.prepare_json(json_path)
     if save_path is not None:
         terminal.prepare_output(save_path)
-    _check_kind(prompt, prompt_ids, chat, system, listen, load_path, check)
+    _check_kind(prompt, prompt_ids, chat, system, listen, load_path, check, score_path)
     check_readable(model)
     if check and Program.is_program(model):
         raise UsageError(f"--check compares with the model, and {model} is a compiled program")
     folder = ModelFolder.of(model, tokenizer)
     language = _load(model, place, json_path)
     words = None if prompt_ids is not None else _words(model, language, folder, tokenizer is not None)
+    if score_path is not None:
+        assert words is not None
+        return _score(score_path, language, place, words, json_path)
     ends = Ends(count, drawing.sampler(), *_stops(stops, language, words, folder))
     if listen is not None:
         from tilewright.generate.listen import listen as serve  # HTTP, which nothing else needs
@@ -239,6 +252,7 @@ def _check_kind(
     listen: str | None,
     load_path: Path | None,
     check: bool,
+    score_path: Path | None,
 ) -> None:
     """Raises `UsageError` for options that contradict each other."""
     context = click.get_current_context()
@@ -248,6 +262,11 @@ def _check_kind(
         raise UsageError(f"{' and '.join(wrong)} can not be given with --listen: clients say what they want")
     if listen is None and (wrong := [given[name] for name in ("conversations", "token_file") if name in given]):
         raise UsageError(f"{' and '.join(wrong)} can only be given with --listen")
+    allowed = {"model", "score_path", "tokenizer", "prefill", "backend", "config", "effort", "trust", "json_path"}
+    if score_path is not None:
+        if wrong := [option for name, option in given.items() if name not in allowed]:
+            raise UsageError(f"{' and '.join(wrong)} can not be given with --score, which makes no text")
+        return
     if chat and (prompt is not None or prompt_ids is not None):
         raise UsageError("--chat reads turns from standard input: give them there, without --prompt and --prompt-ids")
     if system is not None and not chat:
@@ -258,6 +277,20 @@ def _check_kind(
     some = chat or any(given is not None for given in (listen, load_path, prompt, prompt_ids))
     if several or not some:
         raise UsageError("give the prompt either as text (--prompt) or as numbers of tokens (--prompt-ids)")
+
+
+def _score(path: Path, language: LanguageModel, place: Place, words: Words, json_path: str | None) -> int:
+    check_readable(path)
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no text: {error.reason} at byte {error.start}") from None
+    with _device(language, place) as runner, Working(f"reading {path.name}"):
+        found = score(language, runner, words.encode(text, special=False))
+    if terminal.emit_json(json_path, found.to_dict()):
+        bits = found.nats / math.log(2)
+        click.echo(f"perplexity {found.perplexity:.3f} ({bits:.3f} bits a token) of {found.tokens} tokens of {path}")
+    return 0
 
 
 def _load(model: Path, place: Place, json_path: str | None) -> LanguageModel:

@@ -60,8 +60,9 @@ class Feed:
             found[self._mask.name] = mask(self._mask.shape, self._mask.dtype, position + self.tokens)
         return found
 
-    def logits(self, outputs: Mapping[str, np.ndarray], row: int) -> np.ndarray:
-        return np.asarray(outputs[self._logits.name].reshape(-1, self.words)[row if self.of_each else 0])
+    def logits(self, outputs: Mapping[str, np.ndarray], tokens: int) -> np.ndarray:
+        """Those behind each of the first tokens of a run, or behind its last one alone, float32 [tokens, vocabulary]."""
+        return np.asarray(outputs[self._logits.name].reshape(-1, self.words)[:tokens])
 
 
 def cache_size(shapes: Iterable[Sequence[object]]) -> int:

@@ -144,9 +144,17 @@ class LanguageModel:
     ) -> np.ndarray:
         """Runs an entry point on tokens, the first of which is at `position`; returns the logits after the last one,
         float32 [vocabulary]."""
+        found = self.rows(device, entry, tokens, position, options)
+        return np.asarray(found[-1])
+
+    def rows(
+        self, device: Runner, entry: str, tokens: Sequence[int], position: int, options: Mapping[str, Any]
+    ) -> np.ndarray:
+        """As `run`, but all logits there are, float32 [tokens, vocabulary]; of an entry point that gives those of the
+        last token alone, [1, vocabulary]."""
         feed = self._feeds[entry]
         outputs = device.run(self.program, feed.inputs(tokens, position), entry=entry, **options)
-        return feed.logits(outputs, len(tokens) - 1)
+        return feed.logits(outputs, len(tokens))
 
 
 def _context(program: Program) -> int:

@@ -161,6 +161,8 @@ class ProgramSide:
 
     def __init__(self, names: Names, graph: QuantisedGraph, program: Program, verdict: Verdict, entry: str) -> None:
         self.names, self.graph, self.program, self.verdict = names, graph, program, verdict
+        if program.rising or program.lookups:
+            raise NoRule("no rule for rows of several tokens, which the runtime finds")
         self.arena = names.random((program.arena_bytes,), "arena")
         begins, self.outputs = _ends(graph, program)
         self.buffers = {b.name: b for b in program.buffers}
