@@ -89,7 +89,8 @@ class Truth:
         """Returns the result of a worker for a network on a point."""
         row = self._results[point, network]
         if rung != FULL:
-            return {"cycles": row[rung], "dram_bytes": row["least_bytes"]}
+            on_cpu = f"{row['macs'] - row['npu_macs']} MACs"
+            return {"cycles": row[rung], "dram_bytes": row["least_bytes"], "on_cpu": on_cpu}
         found = {name: value for name, value in row.items() if name not in (*RUNGS, "least_bytes")}
         utilization = row["bound"] / row["cycles"]
         return found | {"bound_cycles": row["bound"], "utilization": utilization, "events": str([0] * len(EVENTS))}

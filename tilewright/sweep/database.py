@@ -34,7 +34,7 @@ from tilewright.sweep.networks import Network
 from tilewright.sweep.space import Point
 
 FILE = "sweep.sqlite"
-_FORMAT = 2
+_FORMAT = 3
 #: What sqlite3 raises for a damaged file: the second where its own message quotes bytes that are no text.
 _DAMAGE = (sqlite3.Error, UnicodeDecodeError)
 _SCHEMA = """
@@ -51,8 +51,8 @@ create index if not exists result_point on result (point);
 create table if not exists inside (key text primary key references result, record blob not null);
 create table if not exists rung (key text primary key, point text not null references point,
     network text not null references network, rung text not null, sources text not null, effort integer not null,
-    state text not null, error text, cycles integer, dram_bytes integer, seconds real, cpu_seconds real,
-    finished text not null);
+    state text not null, error text, cycles integer, dram_bytes integer, on_cpu text, seconds real,
+    cpu_seconds real, finished text not null);
 create table if not exists synthesis (key text primary key, fingerprint text not null, tool text not null,
     family text not null, sources text not null, state text not null, error text, lut integer, ff integer, dsp integer,
     bram integer, fmax_mhz real, seconds real, cpu_seconds real, finished text not null);

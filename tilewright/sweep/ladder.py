@@ -7,11 +7,17 @@ Behind it values are exact; whoever is no better than such a point in anything e
 So the front is that of all points at full effort, for a part of the compilations. That is proven for the bound; the
 other rungs leave a margin to what the search was seen to save.
 
+Points that differ in their scratchpads alone are no two questions: the larger machine runs every program of the smaller
+one, in the same cycles. So the smaller one waits for it, takes at least what the larger one does less what luck of the
+search may make of it, and is left out where it costs as much in everything else.
+
 Nothing depends on the order in which results arrive.
 """
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +25,13 @@ from tilewright.sweep.expressions import Expression
 from tilewright.sweep.fronts import MOST_AXES, Row, hypervolume, pareto_front
 from tilewright.sweep.metrics import Metrics
 from tilewright.sweep.networks import Network
-from tilewright.sweep.rungs import RUNGS
+from tilewright.sweep.rungs import LUCK, RUNGS
 from tilewright.sweep.search import Evaluation
 from tilewright.sweep.space import ENERGIES, NETWORK_TIME, TIMES, Point, Space, network_key
 
 FULL = "full effort"
+#: In place of a rung, where what a point takes at least rests on one with larger scratchpads.
+LARGER = "larger scratchpads"
 #: A result that is the same on all rungs.
 _EXACT = "clock_mhz"
 
@@ -39,6 +47,9 @@ class Candidate:
         exact: networks that are at full effort already, the cheapest first.
         at_once: all networks are taken to full effort together, because nothing can be told from some of them.
         floors: the least `cycles` and `dram_bytes`, by name of the network.
+        on_cpu: what the networks leave to the CPU, by name; see `rungs`.
+        compared: points with larger scratchpads that it was compared with.
+        larger: its least values rest on one of these.
         metrics: what is known of it; on a rung below full effort, no more than at full effort.
         row: its objectives, of these metrics.
         settled: its state is final.
@@ -50,6 +61,9 @@ class Candidate:
     exact: int = 0
     at_once: bool = False
     floors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    on_cpu: dict[str, str] = field(default_factory=dict)
+    compared: int = 0
+    larger: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
     row: Row = ()
     settled: bool = False
@@ -57,6 +71,8 @@ class Candidate:
     @property
     def where(self) -> str:
         """The rung that its least values rest on."""
+        if self.larger:
+            return LARGER
         return self.rung if not self.exact else f"{FULL} of some networks"
 
     @property
@@ -72,6 +88,15 @@ class Candidate:
             name: {key: max(row[key], before.get(name, row)[key]) for key in ("cycles", "dram_bytes")}
             for name, row in found.items()
         }
+        self.on_cpu |= {name: row["on_cpu"] for name, row in found.items() if "on_cpu" in row}
+        self.larger = False
+
+    def covers(self, other: Candidate) -> bool:
+        """Returns True if every program of another point is one of this point too, and in no program of this point the
+        CPU does what the NPU does there."""
+        if self is other or self.point.frame != other.point.frame or self.on_cpu != other.on_cpu:
+            return False
+        return bool(self.on_cpu) and all(a >= b for a, b in zip(self.point.room, other.point.room))
 
 
 class Ladder:
@@ -81,6 +106,7 @@ class Ladder:
         order: the networks, those first that are compiled in the least time.
         constraints: those that are broken for good if they are broken on any rung.
         sketched: for each objective, whether rungs below full effort give it a value.
+        settled: points with their last values, by `Point.frame`; not those that failed.
     """
 
     def __init__(self, space: Space, metrics: Metrics) -> None:
@@ -88,9 +114,12 @@ class Ladder:
         floored = _floored(space)
         early = metrics.known | floored | {_EXACT}
         self.sketched = [objective.names <= early for objective in space.objectives]
+        # A program of fewest cycles need not be one of fewest bytes.
+        self._timed = all(objective.names <= metrics.known | _timed(space) for objective in space.objectives)
         self.constraints = [c for c in space.constraints if c.names <= early and c.bounded_by(floored)]
         self.order = sorted(metrics.networks, key=lambda n: len(n.content))
         self.known: list[Candidate] = []  # of the front
+        self.settled: defaultdict[str, list[Candidate]] = defaultdict(list)
         self.low: Row = ()
         self.high: Row = ()
         self._asked: tuple[frozenset[Row], Row, Row] | None = None
@@ -113,12 +142,22 @@ class Ladder:
         else:
             candidate.rung = rung
         candidate.learn(found)
-        values = self.metrics.before_results(candidate.point)
-        candidate.metrics = self.metrics.floors(candidate.point, values, candidate.floors)
-        values |= candidate.metrics
-        candidate.row = tuple(objective.number(values) for objective in self.space.objectives)
+        return self._value(candidate)
+
+    def _value(self, candidate: Candidate) -> Expression | None:
+        """Gives a candidate the values that follow from its floors; returns as `lift`."""
+        candidate.metrics, candidate.row, values = self._least(candidate.point, candidate.floors)
         self._widen(candidate.row)
         return next((c for c in self.constraints if c.violation(values)), None)
+
+    def _least(
+        self, point: Point, floors: dict[str, dict[str, Any]]
+    ) -> tuple[dict[str, float], Row, dict[str, float]]:
+        """Returns what a point comes to at least, its objectives, and all its values, by the networks' least values."""
+        values = self.metrics.before_results(point)
+        found = self.metrics.floors(point, values, floors)
+        values |= found
+        return found, tuple(objective.number(values) for objective in self.space.objectives), values
 
     def sketch(self, candidate: Candidate, found: dict[str, dict[str, Any]]) -> Evaluation:
         """Returns a candidate's values for a search, from results on a rung by name of the network. Raises
@@ -131,20 +170,57 @@ class Ladder:
         return Evaluation(True, row, tuple(c.violation(values) for c in self.constraints))
 
     def learn(self, candidate: Candidate) -> None:
-        """Takes in a candidate whose `metrics` and `row` are those of full effort."""
+        """Takes in a candidate whose `floors`, `metrics` and `row` are those of full effort."""
         candidate.rung = FULL
         self.known = self._leading([*self.known, candidate])
         self._widen(candidate.row)
 
     def climbing(self, left: list[Candidate]) -> list[Candidate]:
         """Returns the candidates that take the next rung: those that cannot be told to lose by what is known."""
-        starting = [c for c in left if not c.row]
-        return starting or [c for c in self._leading([*self.known, *left]) if c.rung != FULL]
+        if starting := [c for c in left if not c.row]:
+            return starting
+        leading = [c for c in self._leading([*self.known, *left]) if c.rung != FULL]
+        frames = defaultdict[str, list[Candidate]](list)
+        for candidate in leading:
+            frames[candidate.point.frame].append(candidate)
+        return [c for c in leading if not any(other.covers(c) for other in frames[c.point.frame])]
+
+    def settle(self, candidate: Candidate) -> None:
+        """Keeps a candidate that will not climb further, for those with smaller scratchpads."""
+        self.settled[candidate.point.frame].append(candidate)
 
     def winner(self, candidate: Candidate) -> Candidate | None:
-        """Returns the first known point that a candidate cannot beat in any objective, None if there is none."""
-        better = [k for k in self.known if k.row != candidate.row and all(a <= b for a, b in zip(k.row, candidate.row))]
+        """Returns the first known point that a candidate cannot beat in any objective, None if there is none.
+
+        Settled points with larger scratchpads raise what the candidate takes at least.
+        """
+        settled = self.settled[candidate.point.frame]
+        news = [one for one in settled[candidate.compared :] if one.covers(candidate)]
+        candidate.compared = len(settled)
+        for larger in news:
+            if self._timed and larger.rung == FULL:
+                _, row, _ = self._least(candidate.point, larger.floors)
+                if (better := self._first(row)) is not None:
+                    candidate.larger, candidate.row = True, row
+                    return better
+            self._raise(candidate, larger)
+        return self._first(candidate.row, but=candidate.row)
+
+    def _first(self, row: Row, but: Row = ()) -> Candidate | None:
+        """Returns the first known point, but for those of one row, that objectives are in nothing better than."""
+        better = (k for k in self.known if k.row != but and all(a <= b for a, b in zip(k.row, row)))
         return min(better, key=lambda k: k.number, default=None)
+
+    def _raise(self, candidate: Candidate, larger: Candidate) -> None:
+        """Raises what a candidate takes at least to what a settled point with larger scratchpads does."""
+        for place, network in enumerate(self.order):
+            own, other = candidate.floors[network.name], larger.floors[network.name]
+            least = math.floor(other["cycles"] * (LUCK if place < larger.exact else 1))
+            if least > own["cycles"]:
+                candidate.floors[network.name] = own | {"cycles": least}
+                candidate.larger = True
+        if candidate.larger:
+            self._value(candidate)
 
     def _leading(self, candidates: list[Candidate]) -> list[Candidate]:
         """Returns the front of all candidates, in order of their numbers."""
@@ -187,6 +263,14 @@ def why_not(space: Space, tool: str, known: set[str]) -> str:
 
 def _floored(space: Space) -> set[str]:
     """Names of results whose least values the rungs know."""
-    keys = ("cycles", "dram_bytes", NETWORK_TIME, *ENERGIES)
-    each = {f"{key}_{network_key(name)}" for key in keys for name in space.weights}
-    return {"cycles", "geomean_cycles", "dram_bytes", *TIMES, *ENERGIES, *each} - {_EXACT}
+    return {"dram_bytes", *ENERGIES, *_timed(space), *_of_each(space, "dram_bytes", *ENERGIES)} - {_EXACT}
+
+
+def _timed(space: Space) -> set[str]:
+    """Names of results that follow from cycles."""
+    return {"cycles", "geomean_cycles", *TIMES, *_of_each(space, "cycles", NETWORK_TIME)}
+
+
+def _of_each(space: Space, *keys: str) -> set[str]:
+    """Names of results of single networks."""
+    return {f"{key}_{network_key(name)}" for key in keys for name in space.weights}

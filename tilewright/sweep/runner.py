@@ -133,10 +133,12 @@ class Sweep:
                     learned.append(one)
             for one in learned:
                 self.ladder.learn(one)
-            for one in left:
+            for one in sorted(left, key=lambda one: (-sum(one.point.room), one.number)):  # larger scratchpads first
                 if one.row and not one.settled and (winner := self.ladder.winner(one)) is not None:
                     reason = f"{one.where}: in nothing better than point {winner.number}"
                     settle(one, "pruned", Evaluation(True, one.row), reason)
+                if one.settled:
+                    self.ladder.settle(one)
             left = [one for one in left if not one.settled]
             self.report()
         return [evaluated[index] for index in range(len(assignments))]
@@ -289,8 +291,12 @@ class Sweep:
             violations = tuple(constraint.violation(values) for constraint in self.space.constraints)
             one.row = tuple(objective.number(values) for objective in self.space.objectives)
         except SpaceError as failure:
+            one.on_cpu = {}  # so that it says nothing of others
             settle(one, "failed", Evaluation(counts=True), str(failure))
             return False
+        by_network = {row["network"]: row | {"dram_bytes": dram_bytes(row)} for row in rows if "network" in row}
+        one.learn({n.name: by_network[n.digest] for n in self.networks})
+        one.exact = len(self.networks)
         one.metrics |= {f"objective{n}": value for n, value in enumerate(one.row)}
         broken = [c.text for c, v in zip(self.space.constraints, violations) if v]
         outcome = Evaluation(counts=True, objectives=one.row, violations=violations)

@@ -76,6 +76,8 @@ _TABLES = (
 )  # fmt: skip
 MAX_GRID = 100_000
 _UNCHOSEN = {"small_weights": 0}
+#: Sizes that a program must fit into, and that nothing else depends on: it takes the same cycles where they are larger.
+ROOM = ("act_rows", "wgt_tiles", "acc_rows", "prm_rows")
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,17 @@ class Point:
     def key(self) -> tuple[str, int | None]:
         """Equal for points of equal metrics."""
         return self.id, self.clock_mhz
+
+    @functools.cached_property
+    def frame(self) -> str:
+        """Equal for points that differ in nothing but the sizes of scratchpads."""
+        fields = {k: v for k, v in self.config.to_dict().items() if k not in (*ROOM, "name")}
+        return json.dumps([fields, asdict(self.timing), self.small_weights, self.clock_mhz], sort_keys=True)
+
+    @functools.cached_property
+    def room(self) -> tuple[int, ...]:
+        """The sizes of scratchpads."""
+        return tuple(getattr(self.config, name) for name in ROOM)
 
     def values(self) -> dict[str, float]:
         """Fields and derived sizes by name."""
