@@ -7,9 +7,9 @@ Behind it values are exact; whoever is no better than such a point in anything e
 So the front is that of all points at full effort, for a part of the compilations. That is proven for the bound; the
 other rungs leave a margin to what the search was seen to save.
 
-Points that differ in their scratchpads alone are no two questions: the larger machine runs every program of the smaller
-one, in the same cycles. So the smaller one waits for it, takes at least what the larger one does less what luck of the
-search may make of it, and is left out where it costs as much in everything else.
+Of two points that differ in scratchpads alone, the larger one runs every program of the smaller, in the same cycles. So
+the smaller one waits for it, and takes at least as much but for luck of the search. Where it costs no less in anything
+else, only neighbours of the front are compiled, in case of such luck.
 
 Nothing depends on the order in which results arrive.
 """
@@ -36,7 +36,7 @@ LARGER = "larger scratchpads"
 _EXACT = "clock_mhz"
 
 
-@dataclass
+@dataclass(eq=False)
 class Candidate:
     """A point on the ladder.
 
@@ -48,11 +48,14 @@ class Candidate:
         at_once: all networks are taken to full effort together, because nothing can be told from some of them.
         floors: the least `cycles` and `dram_bytes`, by name of the network.
         on_cpu: what the networks leave to the CPU, by name; see `rungs`.
-        compared: points with larger scratchpads that it was compared with.
+        end: none that began with it has larger scratchpads, or none smaller ones, all else equal; or nothing is told from
+            these.
+        heard: news of points that differ in scratchpads which it has taken in.
+        covered: its objectives with the cycles of a larger one, where it needs more than luck to be on the front.
         larger: its least values rest on one of these.
         metrics: what is known of it; on a rung below full effort, no more than at full effort.
         row: its objectives, of these metrics.
-        settled: its state is final.
+        settled: its state, "" until that is final.
     """
 
     number: int
@@ -62,11 +65,13 @@ class Candidate:
     at_once: bool = False
     floors: dict[str, dict[str, Any]] = field(default_factory=dict)
     on_cpu: dict[str, str] = field(default_factory=dict)
-    compared: int = 0
+    end: bool = False
+    heard: int = 0
+    covered: Row = ()
     larger: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
     row: Row = ()
-    settled: bool = False
+    settled: str = ""
 
     @property
     def where(self) -> str:
@@ -92,11 +97,8 @@ class Candidate:
         self.larger = False
 
     def covers(self, other: Candidate) -> bool:
-        """Returns True if every program of another point is one of this point too, and in no program of this point the
-        CPU does what the NPU does there."""
-        if self is other or self.point.frame != other.point.frame or self.on_cpu != other.on_cpu:
-            return False
-        return bool(self.on_cpu) and all(a >= b for a, b in zip(self.point.room, other.point.room))
+        """Returns True if this point runs all programs of another one, and both leave the same to the CPU."""
+        return self.point.holds(other.point) and self.on_cpu == other.on_cpu != {}
 
 
 class Ladder:
@@ -106,7 +108,6 @@ class Ladder:
         order: the networks, those first that are compiled in the least time.
         constraints: those that are broken for good if they are broken on any rung.
         sketched: for each objective, whether rungs below full effort give it a value.
-        settled: points with their last values, by `Point.frame`; not those that failed.
     """
 
     def __init__(self, space: Space, metrics: Metrics) -> None:
@@ -119,7 +120,10 @@ class Ladder:
         self.constraints = [c for c in space.constraints if c.names <= early and c.bounded_by(floored)]
         self.order = sorted(metrics.networks, key=lambda n: len(n.content))
         self.known: list[Candidate] = []  # of the front
-        self.settled: defaultdict[str, list[Candidate]] = defaultdict(list)
+        # By `Point.frame`: those that began, and those that rose or were settled, in order.
+        self._alike: defaultdict[str, list[Candidate]] = defaultdict(list)
+        self._news: defaultdict[str, list[Candidate]] = defaultdict(list)
+        self._visited: list[Candidate] = []  # of those that were known, whose neighbours may climb
         self.low: Row = ()
         self.high: Row = ()
         self._asked: tuple[frozenset[Row], Row, Row] | None = None
@@ -150,9 +154,7 @@ class Ladder:
         self._widen(candidate.row)
         return next((c for c in self.constraints if c.violation(values)), None)
 
-    def _least(
-        self, point: Point, floors: dict[str, dict[str, Any]]
-    ) -> tuple[dict[str, float], Row, dict[str, float]]:
+    def _least(self, point: Point, floors: dict[str, dict[str, Any]]) -> tuple[dict[str, float], Row, dict[str, float]]:
         """Returns what a point comes to at least, its objectives, and all its values, by the networks' least values."""
         values = self.metrics.before_results(point)
         found = self.metrics.floors(point, values, floors)
@@ -175,44 +177,85 @@ class Ladder:
         self.known = self._leading([*self.known, candidate])
         self._widen(candidate.row)
 
+    def begin(self, candidates: list[Candidate]) -> None:
+        """Takes in candidates that are not on a rung yet."""
+        for candidate in candidates:
+            self._alike[candidate.point.frame].append(candidate)
+        for candidate in candidates:
+            alike = [other.point for other in self._alike[candidate.point.frame] if other is not candidate]
+            held = any(other.holds(candidate.point) for other in alike)
+            candidate.end = not held or not any(candidate.point.holds(other) for other in alike)
+
+    def _between(self, candidate: Candidate) -> bool:
+        """Puts a candidate on the first rung without looking at it, if two others leave the same to the CPU, and one has
+        larger and one smaller scratchpads: what fits these fits the candidate's, and the bound of the larger one is one of
+        its programs too. Returns whether it did."""
+        alike = self._alike[candidate.point.frame]
+        smaller = [other.on_cpu for other in alike if candidate.point.holds(other.point)]
+        for larger in alike:
+            if larger.rung == RUNGS[0] and larger.point.holds(candidate.point) and larger.on_cpu in smaller:
+                candidate.rung, candidate.floors, candidate.on_cpu = larger.rung, dict(larger.floors), larger.on_cpu
+                candidate.larger = True
+                self._value(candidate)
+                return True
+        return False
+
     def climbing(self, left: list[Candidate]) -> list[Candidate]:
         """Returns the candidates that take the next rung: those that cannot be told to lose by what is known."""
-        if starting := [c for c in left if not c.row]:
-            return starting
-        leading = [c for c in self._leading([*self.known, *left]) if c.rung != FULL]
+        starting = [c for c in left if not c.row]
+        if ends := [c for c in starting if c.end or c.at_once]:
+            return ends
+        if alone := [c for c in starting if not self._between(c)]:
+            return alone
+        if not (able := [c for c in left if not c.covered]):
+            able = self._beside(left)
+        leading = [c for c in self._leading([*self.known, *able]) if c.rung != FULL]
         frames = defaultdict[str, list[Candidate]](list)
         for candidate in leading:
             frames[candidate.point.frame].append(candidate)
         return [c for c in leading if not any(other.covers(c) for other in frames[c.point.frame])]
 
-    def settle(self, candidate: Candidate) -> None:
-        """Keeps a candidate that will not climb further, for those with smaller scratchpads."""
-        self.settled[candidate.point.frame].append(candidate)
+    def _beside(self, left: list[Candidate]) -> list[Candidate]:
+        """Returns the covered candidates that are neighbours of the front, which they are no more covered by."""
+        for front in self.known:
+            if front in self._visited or any(other.covers(front) for other in self.known):  # which is as good
+                continue
+            self._visited.append(front)
+            for candidate in left:
+                if front.covers(candidate) and self._neighbours(candidate.point, front.point):
+                    candidate.covered = ()
+        return [c for c in left if not c.covered]
+
+    def tell(self, candidate: Candidate) -> None:
+        """Has those with smaller scratchpads hear of a candidate that rose or was settled."""
+        self._news[candidate.point.frame].append(candidate)
 
     def winner(self, candidate: Candidate) -> Candidate | None:
         """Returns the first known point that a candidate cannot beat in any objective, None if there is none.
 
-        Settled points with larger scratchpads raise what the candidate takes at least.
+        News of points with larger scratchpads raise what the candidate takes at least.
         """
-        settled = self.settled[candidate.point.frame]
-        news = [one for one in settled[candidate.compared :] if one.covers(candidate)]
-        candidate.compared = len(settled)
-        for larger in news:
-            if self._timed and larger.rung == FULL:
+        news = self._news[candidate.point.frame]
+        larger_ones = [one for one in news[candidate.heard :] if one.covers(candidate)]
+        candidate.heard = len(news)
+        for larger in larger_ones:
+            if self._timed and larger.settled in ("done", "pruned"):
                 _, row, _ = self._least(candidate.point, larger.floors)
-                if (better := self._first(row)) is not None:
-                    candidate.larger, candidate.row = True, row
-                    return better
+                candidate.covered = row if self.first(row) is not None else ()
             self._raise(candidate, larger)
-        return self._first(candidate.row, but=candidate.row)
+        return self.first(candidate.row, but=candidate.row)
 
-    def _first(self, row: Row, but: Row = ()) -> Candidate | None:
+    def first(self, row: Row, but: Row = ()) -> Candidate | None:
         """Returns the first known point, but for those of one row, that objectives are in nothing better than."""
         better = (k for k in self.known if k.row != but and all(a <= b for a, b in zip(k.row, row)))
         return min(better, key=lambda k: k.number, default=None)
 
+    def _neighbours(self, small: Point, large: Point) -> bool:
+        """Returns True if no point has scratchpads between those of two."""
+        return not any(large.holds(c.point) and c.point.holds(small) for c in self._alike[small.frame])
+
     def _raise(self, candidate: Candidate, larger: Candidate) -> None:
-        """Raises what a candidate takes at least to what a settled point with larger scratchpads does."""
+        """Raises what a candidate takes at least to what one with larger scratchpads does."""
         for place, network in enumerate(self.order):
             own, other = candidate.floors[network.name], larger.floors[network.name]
             least = math.floor(other["cycles"] * (LUCK if place < larger.exact else 1))

@@ -12,7 +12,8 @@ from tilewright.isa.config import ConfigError
 from tilewright.sweep.database import Database, key_of
 from tilewright.sweep.dispatch import Dispatcher, Task
 from tilewright.sweep.expressions import SpaceError
-from tilewright.sweep.ladder import FULL, Candidate, Ladder, why_not
+from tilewright.sweep.fronts import Row
+from tilewright.sweep.ladder import FULL, LARGER, Candidate, Ladder, why_not
 from tilewright.sweep.metrics import Metrics, dram_bytes
 from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
@@ -113,7 +114,7 @@ class Sweep:
                 left.append(Candidate(first + index, point, RUNGS[-1] if unpruned else "", at_once=unpruned))
 
         def settle(one: Candidate, state: str, outcome: Evaluation, reason: str | None = None) -> None:
-            one.settled = True
+            one.settled = state
             for index in places[one.point.key]:
                 self.done += state != "pruned"
                 self.pruned += state == "pruned"
@@ -123,9 +124,17 @@ class Sweep:
                     metrics=one.metrics or None,
                 )  # fmt: skip
 
+        def prune(one: Candidate, where: str, row: Row, winner: Candidate | None) -> None:
+            if winner is not None:
+                settle(one, "pruned", Evaluation(True, row), f"{where}: in nothing better than point {winner.number}")
+
+        self.ladder.begin(left)
         while left:
             learned = []
             steps = [(one, *self.ladder.step(one)) for one in self.ladder.climbing(left)]
+            for one in [] if steps else left:
+                prune(one, LARGER, one.covered, self.ladder.first(one.covered))
+            risen = [one for one, rung, _ in steps if rung != RUNGS[0]]
             for one, rung, networks in self._compute(steps):
                 if not self.ladder.ends(one):
                     self._lift(one, rung, networks, settle)
@@ -134,11 +143,10 @@ class Sweep:
             for one in learned:
                 self.ladder.learn(one)
             for one in sorted(left, key=lambda one: (-sum(one.point.room), one.number)):  # larger scratchpads first
-                if one.row and not one.settled and (winner := self.ladder.winner(one)) is not None:
-                    reason = f"{one.where}: in nothing better than point {winner.number}"
-                    settle(one, "pruned", Evaluation(True, one.row), reason)
-                if one.settled:
-                    self.ladder.settle(one)
+                if one.row and not one.settled:
+                    prune(one, one.where, one.row, self.ladder.winner(one))
+                if one.settled or one in risen:
+                    self.ladder.tell(one)
             left = [one for one in left if not one.settled]
             self.report()
         return [evaluated[index] for index in range(len(assignments))]

@@ -116,6 +116,12 @@ class Point:
         """The sizes of scratchpads."""
         return tuple(getattr(self.config, name) for name in ROOM)
 
+    def holds(self, other: Point) -> bool:
+        """Returns True if another point differs in smaller scratchpads alone."""
+        if self.frame != other.frame or self.room == other.room:
+            return False
+        return all(a >= b for a, b in zip(self.room, other.room))
+
     def values(self) -> dict[str, float]:
         """Fields and derived sizes by name."""
         found: dict[str, float] = {name: getattr(self.config, name) for name in (*CONFIG_FIELDS, *DERIVED)}
