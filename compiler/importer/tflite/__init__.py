@@ -31,6 +31,7 @@ from tilewright.compiler.importer.tflite import (  # noqa: F401  (they fill the 
     recurrent,
     reduction,
     resize,
+    spectrum,
     tables,
     variables,
     wide_elementwise,

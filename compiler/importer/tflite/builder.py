@@ -22,6 +22,7 @@ from tilewright.compiler.onnx.functions import OWN_OPS, own_types
 from tilewright.compiler.onnx.onnx_ops import default_attributes, elem_type, evaluate, infer
 
 FILE, PLANES = "file", "planes"
+PARTS = "parts"  # of complex numbers: real and imaginary along a last axis, the only form they have
 _TO_PLANES, _TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)
 _STEPS = (*EIGHT_BIT, np.dtype(np.int16))
 _FOLDED = 1 << 14  # elements of integer arithmetic done at import: shapes, indices, loop counters
@@ -123,6 +124,11 @@ class TfliteBuilder:
         tensors += [self.target(k) for k in range(len(self.op.outputs))]
         return any(self.is_bytes(t) for t in tensors)
 
+    def is_complex(self) -> bool:
+        """True if the op reads or makes complex numbers."""
+        used = [i for i in (*self.op.inputs, *self.op.outputs) if 0 <= i < len(self.model.tensors)]
+        return any(self.model.tensors[i].type_name == "COMPLEX64" for i in used)
+
     def wide(self) -> bool:
         """True if the op makes 16-bit activations, or reads one as its first input: int16 with any scale."""
         tensors = [self.source(0)] if self.has(0) else []
@@ -155,6 +161,8 @@ class TfliteBuilder:
             return t.shape
         if FILE in forms:
             return self.graph.tensor(forms[FILE]).shape
+        if PARTS in forms:
+            return self.graph.tensor(forms[PARTS]).shape[:-1]
         return file_shape(self.graph.tensor(forms[PLANES]).shape)
 
     def layout(self, *ks: int) -> str:
@@ -178,6 +186,8 @@ class TfliteBuilder:
                 raise self.damaged(f"reads {t.name!r}, which no operator before it makes")
             forms[FILE] = self._constant(t)
             return self.form_of(t, form)
+        if PARTS in forms:
+            raise self.refuse(f"{t.name!r} has complex numbers, which no output of a model can be")
         old = self.graph.tensor(next(iter(forms.values())))
         if len(old.shape) != 4:
             raise self.damaged(f"{t.name!r} has shape {list(old.shape)}, rank 4 is needed")
@@ -217,21 +227,24 @@ class TfliteBuilder:
         """Adds the tensor of an output; `shape` is in that form's order. Raises CompileError if the file disagrees."""
         t = self.target(k)
         shape = tuple(int(s) for s in shape)
-        as_file = file_shape(shape) if form == PLANES else shape
-        check_shape(f"{self.op.label}: output", t.name, shape)
-        if any(s < 0 for s in shape):
-            raise self.damaged(f"output {t.name!r} would have shape {list(as_file)}")
-        unknown = self.op.custom and t.shape == ()  # converters know no shapes behind custom operators
-        if self.checked and not _fits(as_file, t) and not unknown:
-            raise self.damaged(f"output {t.name!r} has shape {list(t.shape)} in the file, {list(as_file)} follows")
+        self.check_result(t, file_shape(shape) if form == PLANES else shape)
         if t.dtype is None:
             raise self.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
-        if self.forms.get(t.index) or t.data is not None:
-            raise self.damaged(f"{t.name!r} is made twice")
         name = self._new_name(t, form)
         self.graph.add(Tensor(name, shape, t.dtype, None, t.quant if self.is_steps(t) else None))
         self.forms[t.index] = {form: name}
         return name
+
+    def check_result(self, t: FileTensor, shape: tuple[int, ...]) -> None:
+        """Raises CompileError unless an output of the file can get this shape, and has none yet."""
+        check_shape(f"{self.op.label}: output", t.name, shape)
+        if any(s < 0 for s in shape):
+            raise self.damaged(f"output {t.name!r} would have shape {list(shape)}")
+        unknown = self.op.custom and t.shape == ()  # converters know no shapes behind custom operators
+        if self.checked and not _fits(shape, t) and not unknown:
+            raise self.damaged(f"output {t.name!r} has shape {list(t.shape)} in the file, {list(shape)} follows")
+        if self.forms.get(t.index) or t.data is not None:
+            raise self.damaged(f"{t.name!r} is made twice")
 
     def quantized(self, op: QuantizedOp, inputs: Sequence[str], output: str) -> None:
         """Appends a quantised op whose output exists."""

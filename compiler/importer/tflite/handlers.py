@@ -2,7 +2,8 @@
 
 `HANDLERS` holds the operators with a rule of their own for 8-bit tensors, and those that are the same for all types.
 `PLAIN` holds operators on floats and integers; it also takes 8-bit operands without a rule, by way of floats. `WIDE`
-holds the operators of 16-bit activations, which have no other handlers.
+holds the operators of 16-bit activations, and `COMPLEX` those that read or make complex numbers; these have no other
+handlers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ Handler = Callable[[TfliteBuilder, FileOp], None]
 HANDLERS: dict[str, Handler] = {}
 PLAIN: dict[str, Handler] = {}
 WIDE: dict[str, Handler] = {}
+COMPLEX: dict[str, Handler] = {}
 MOVES: set[str] = set()
 """Operators whose results are elements of their operands, of whatever type."""
 
@@ -43,14 +45,14 @@ def moves(*ops: str) -> Callable[[Handler], Handler]:
 def import_op(b: TfliteBuilder, op: FileOp) -> None:
     """Emits the nodes of an operator. Raises UnsupportedError: not accepted; CompileError: inconsistent."""
     b.op = op
-    wide = b.wide()
-    tables = [WIDE] if wide else [HANDLERS, PLAIN] if b.quantised() else [PLAIN, HANDLERS]
+    wide, is_complex = b.wide(), b.is_complex()
+    tables = [COMPLEX] if is_complex else [WIDE] if wide else [HANDLERS, PLAIN] if b.quantised() else [PLAIN, HANDLERS]
     handler = next((table[op.name] for table in tables if op.name in table), None)
     if handler is None:
         what = "" if is_builtin(op.name) else ": a custom operator, whose kernel comes with the program it is made for"
-        what = " with 16-bit activations" if wide else what
+        what = " with complex numbers" if is_complex else " with 16-bit activations" if wide else what
         raise UnsupportedError(f"{op.label} is not supported{what}; docs/tflite.md lists what is")
     for t in (b.model.tensors[i] for i in op.outputs):
-        if t.dtype is None and op.name != "VAR_HANDLE":
+        if t.dtype is None and op.name != "VAR_HANDLE" and not is_complex:
             raise b.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
     handler(b, op)

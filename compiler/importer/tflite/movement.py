@@ -48,8 +48,12 @@ def reshape(b: TfliteBuilder, shape: Sequence[int], k: int = 0) -> None:
     b.reshaped(b.value(k), shape, b.result(shape))
 
 
-@moves("RESHAPE")
-def reshape_op(b: TfliteBuilder, op: FileOp) -> None:
+def new_shape(b: TfliteBuilder, op: FileOp) -> list[int]:
+    """The shape that RESHAPE or EXPAND_DIMS gives."""
+    if op.name == "EXPAND_DIMS":
+        shape, (axis, *_) = list(b.shape(0)), b.ints(1, "axis")
+        shape.insert(axis_of(b, axis, len(shape) + 1), 1)
+        return shape
     if b.has(1):
         target = b.ints(1, "shape")
     elif op.options is not None:
@@ -62,24 +66,27 @@ def reshape_op(b: TfliteBuilder, op: FileOp) -> None:
         target = [size // rest if t == -1 and rest else t for t in target]
     if any(t < 0 for t in target) or int(np.prod(target, dtype=object)) != size:
         raise b.damaged(f"{list(b.shape(0))} cannot become {target}")
-    reshape(b, target)
+    return target
 
 
-@moves("SQUEEZE")
-def squeeze(b: TfliteBuilder, op: FileOp) -> None:
+@moves("RESHAPE", "EXPAND_DIMS")
+def reshape_op(b: TfliteBuilder, op: FileOp) -> None:
+    reshape(b, new_shape(b, op))
+
+
+def squeezed(b: TfliteBuilder, op: FileOp) -> list[int]:
+    """The shape that SQUEEZE gives."""
     shape = b.shape(0)
     count = op.options.SqueezeDimsLength() if op.options is not None else 0
     dims = {axis_of(b, int(op.options.SqueezeDims(i)), len(shape)) for i in range(min(count, 8))}
     if any(shape[d] != 1 for d in dims):
         raise b.damaged(f"axes {sorted(dims)} of {list(shape)} are not 1")
-    reshape(b, [s for i, s in enumerate(shape) if not (i in dims if count else s == 1)])
+    return [s for i, s in enumerate(shape) if not (i in dims if count else s == 1)]
 
 
-@moves("EXPAND_DIMS")
-def expand_dims(b: TfliteBuilder, op: FileOp) -> None:
-    shape, (axis, *_) = list(b.shape(0)), b.ints(1, "axis")
-    shape.insert(axis_of(b, axis, len(shape) + 1), 1)
-    reshape(b, shape)
+@moves("SQUEEZE")
+def squeeze(b: TfliteBuilder, op: FileOp) -> None:
+    reshape(b, squeezed(b, op))
 
 
 @moves("TRANSPOSE")
