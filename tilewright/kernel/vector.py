@@ -124,7 +124,7 @@ class VectorMachine(Machine):
 
     @operation
     def maximum(self, a: Tile, kernel: Pair, *, stride: Pair = 1, into: Target = None) -> Tile:
-        """Takes the maximum of the values under a window that slides over a tile (`kernel` rows and columns)."""
+        """Takes the maximum under a window of `kernel` rows and columns that slides over a tile, in each channel."""
         return self._reduced(Source.MAX, a, kernel, stride, PostWork(), None, "even", into)
 
     @operation
@@ -142,7 +142,7 @@ class VectorMachine(Machine):
         table: Table | None = None,
         into: Target = None,
     ) -> Tile:
-        """Adds the values under a window that slides over a tile, by default all of it, and requantises the sums."""
+        """Adds each channel's values under a window that slides over a tile, by default all of it; requantises sums."""
         post = self._post(zero_point, low, high, None, table)
         window = (a.rows, a.columns) if kernel is None else kernel
         return self._reduced(Source.SUM, a, window, stride, post, params, rounding, into)
