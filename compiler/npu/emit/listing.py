@@ -1,4 +1,7 @@
-"""Tile programs as text, one operation a line: the output of `--print-after tiles`."""
+"""Tile programs as text, one operation a line: the output of `--print-after tiles`.
+
+Operations and fields are called as kernels call them (`tilewright.kernel.Chip`), where a kernel has a word for them.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,12 @@ _OPERANDS = {
     Operation.VECTOR_WIDE: ("a", "b", "dst", "prm"),
     Operation.ROW: ("a", "stat", "dst", "prm"),
 }
+#: Kernels' words for operations, for VECTOR by its source, and for fields.
+_NAMES = {Operation.GEMM: "matmul"}
+_VECTORS = {
+    Source.ACC: "requantise", Source.ACT: "apply", Source.MUL: "multiply", Source.MAX: "maximum", Source.SUM: "total",
+}  # fmt: skip
+_FIELDS = {"zp": "zero_point", "lo": "low", "hi": "high", "add_lo": "add_low", "add_hi": "add_high"}
 
 
 def lines(tape: Sequence[int], marks: Sequence[tuple[int, str]] = ()) -> Iterator[str]:
@@ -33,7 +42,10 @@ def lines(tape: Sequence[int], marks: Sequence[tuple[int, str]] = ()) -> Iterato
         while waiting and waiting[-1][0] <= count:
             yield f"# {waiting.pop()[1]}"
         operation = Operation(kind)
-        yield f"{operation.name.lower():11} {_FORMATTERS[operation](numbers)}"
+        text = _FORMATTERS[operation](numbers)
+        if operation is not Operation.VECTOR:
+            text = f"{_NAMES.get(operation, operation.name.lower()):11} {text}"
+        yield text
 
 
 def _read(numbers: Iterator[int], count: int) -> list[int]:
@@ -81,8 +93,9 @@ def _depthwise(numbers: Iterator[int]) -> str:
 
 def _vector(numbers: Iterator[int]) -> str:
     source, a, b, dst, prm, add, table, rounding = _read(numbers, 8)
-    text = f"{Source(source).name.lower()} a={a} b={b} dst={dst} prm={prm}"
-    text += (" add" if add else "") + (f" table={table}" if table >= 0 else "")
+    name = "add" if add and source == Source.ACT else _VECTORS[Source(source)]
+    text = f"{name:11} a={a} b={b} dst={dst} prm={prm}"
+    text += (" add" if add and name != "add" else "") + (f" table={table}" if table >= 0 else "")
     text += f" {Rounding(rounding).name.lower()}{_registers(numbers)}"
     return text + _nest(numbers, Operation.VECTOR, 4)
 
@@ -123,7 +136,8 @@ def _registers(numbers: Iterator[int]) -> str:
     for name, fields in (("post", PostFields._fields), ("constants", ADD_FIELDS)):
         if next(numbers):
             values = zip(fields, _read(numbers, len(fields)), strict=True)
-            found += f" {name}({', '.join(f'{field}={value}' for field, value in values if value)})"
+            pairs = ", ".join(f"{_FIELDS.get(field, field)}={value}" for field, value in values if value)
+            found += f" {name}({pairs})"
     return found
 
 

@@ -73,7 +73,7 @@ def test_assembly_and_tiles(tmp_path: Path) -> None:
     assert to_bytes(assemble(built.asm())) == built.program.instructions
     lines = [line for line in built.tiles if line.startswith("#")]
     assert lines and all(line.startswith("# test_built.py:") for line in lines)
-    assert sum(line.startswith("gemm") for line in built.tiles) == 4
+    assert sum(line.startswith("matmul") for line in built.tiles) == 4
     built.timeline(tmp_path / "timeline.json")
     assert json.loads((tmp_path / "timeline.json").read_text(encoding="utf-8"))["traceEvents"]
 
