@@ -22,6 +22,7 @@ from tilewright.kernel.norms import Norm
 from tilewright.kernel.places import Part, Tensor, Tile
 from tilewright.kernel.rows import Exponentials
 from tilewright.kernel.sums import Sums
+from tilewright.kernel.wide import WideParams, bytes_of, int16_of
 
 __all__ = [
     "Addend",
@@ -42,8 +43,11 @@ __all__ = [
     "Tensor",
     "Tile",
     "Weights",
+    "WideParams",
     "WindowWeights",
     "ahead",
+    "bytes_of",
     "chunks",
+    "int16_of",
     "kernel",
 ]

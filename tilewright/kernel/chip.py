@@ -32,7 +32,7 @@ class Chip(RowMachine):
     Tensors are in DRAM (`tensor`), tiles in ACT (`load`, `store`, `tile`), sums in ACC (`matmul`, `depthwise`); from
     there `requantise` takes them. `add`, `multiply`, `apply`, `maximum`, `total`, `softmax` and `norm` work on tiles.
     Constants are `weights`, `weights_from`, `window`, `params`, `table`, `exponentials` and `normalisation`. `lanes` is
-    the number of channels in a block.
+    the number of channels in a block. 16-bit results are two tiles of bytes, by `wide_params` and `requantise_wide`.
 
     Args:
         context: the emission.

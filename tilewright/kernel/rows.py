@@ -17,7 +17,7 @@ from tilewright.kernel.errors import KernelError, call
 from tilewright.kernel.machine import Target, operation, require_field
 from tilewright.kernel.norms import Norm
 from tilewright.kernel.places import Tile
-from tilewright.kernel.vector import VectorMachine
+from tilewright.kernel.wide import WideMachine
 
 #: Bits of an exponential, and the most channels whose exponentials fit a sum of ROW.
 _WORD_BITS = 24
@@ -62,7 +62,7 @@ class Exponentials:
         return found
 
 
-class RowMachine(VectorMachine):
+class RowMachine(WideMachine):
     """ROW's part of `Chip`."""
 
     @call
