@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
 from tilewright.checking.onnxruntime_reference import Reference, load_model
-from tilewright.compiler.graph.ops.kernel import QKernel
+from tilewright.compiler.graph.ops.kernel import NodeKernel, QKernel
 from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.importer.onnx.kernel_nodes import KernelNodes
 from tilewright.compiler.importer.onnx.loader import load, source_name
-
-if TYPE_CHECKING:
-    from tilewright.kernel import Kernel
 
 
 class KernelReference(Reference):
@@ -35,7 +32,7 @@ class KernelReference(Reference):
     def __init__(
         self,
         model: str | Path | bytes | onnx.ModelProto,
-        kernels: Sequence[Kernel],
+        kernels: Sequence[NodeKernel],
         shapes: Mapping[str, Sequence[int]],
     ) -> None:
         given = load_model(model)

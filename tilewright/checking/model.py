@@ -18,6 +18,7 @@ from tilewright.checking.report import CheckReport, TensorRow
 from tilewright.checking.ties import away_from_ties
 from tilewright.checking.tolerance import Conditioning, Tolerance
 from tilewright.compiler.errors import OpenShapeError, StagingError
+from tilewright.compiler.graph.ops.kernel import NodeKernel
 from tilewright.compiler.graph.ops.quantized_op import ROUNDS_TWICE
 from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import UsageError
@@ -27,6 +28,7 @@ from tilewright.runtime.devices import Device, Runner
 from tilewright.runtime.executor import RunResult
 from tilewright.runtime.forcing import kept_tensors, sharing
 from tilewright.runtime.inputs import check_inputs, random_inputs
+from tilewright.store.files import is_mlir, is_tflite
 
 if TYPE_CHECKING:
     from tilewright.checking.iree_reference import IreeReference
@@ -88,8 +90,7 @@ def check(
             raise UsageError(f"{normal.name} is compiled in parts: give its inputs by name, and compare outputs only")
         return check_outputs(model, normal, inputs, runner, given)
     arrays = random_inputs(normal, seed) if inputs is None else check_inputs(normal, inputs)
-    sizes = {name: array.shape for name, array in arrays.items()}
-    reference = reference_of(model, options.get("kernels") or (), sizes)
+    reference = _reference_of(model, options.get("kernels") or (), arrays)
     fixed = {name: np.asarray(value) for name, value in (options.get("constants") or {}).items()}
     if normal.states:
         if isinstance(reference, Reference):
@@ -107,6 +108,17 @@ def check(
         report = check_all(reference, runner, kept, arrays, expected, got, rule)
         report.mode = keep
     return report
+
+
+def _reference_of(
+    model: str | Path | bytes | onnx.ModelProto, kernels: Sequence[NodeKernel], arrays: Mapping[str, np.ndarray]
+) -> Reference | LiteRtReference | IreeReference:
+    """The reference runtime of a model, of which kernels may run some nodes."""
+    if not any(kernel.runs_nodes for kernel in kernels) or is_tflite(model) or is_mlir(model):
+        return reference_of(model)
+    from tilewright.checking.kernel_reference import KernelReference  # the importer of ONNX
+
+    return KernelReference(model, kernels, {name: array.shape for name, array in arrays.items()})
 
 
 def _check_steps(

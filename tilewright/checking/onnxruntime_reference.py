@@ -33,7 +33,6 @@ from tilewright.store.files import check_readable, is_mlir, is_tflite
 if TYPE_CHECKING:
     from tilewright.checking.iree_reference import IreeReference
     from tilewright.checking.litert_reference import LiteRtReference
-    from tilewright.kernel import Kernel
 
 _SEVERITY_FATAL = 4  # errors are raised, too
 NEAR = 1e-6
@@ -286,17 +285,8 @@ class Reference:
             self._observe(names[len(names) // 2 :], inputs, values, missing)
 
 
-def reference_of(
-    model: str | Path | bytes | onnx.ModelProto,
-    kernels: Sequence[Kernel] = (),
-    shapes: Mapping[str, Sequence[int]] | None = None,
-) -> Reference | LiteRtReference | IreeReference:
-    """The reference runtime of a model: LiteRT for TFLite, IREE for TOSA, else onnxruntime.
-
-    Args:
-        kernels: kernels that may run nodes of an ONNX model, whose references in numpy stand for them.
-        shapes: shapes of the inputs, which these nodes need.
-    """
+def reference_of(model: str | Path | bytes | onnx.ModelProto) -> Reference | LiteRtReference | IreeReference:
+    """The reference runtime of a model: LiteRT for TFLite, IREE for TOSA, else onnxruntime."""
     if is_mlir(model):
         if not isinstance(model, str | Path):
             raise UsageError("MLIR bytecode: give the program as text")
@@ -308,10 +298,6 @@ def reference_of(
         from tilewright.checking.litert_reference import LiteRtReference  # the importer of TFLite
 
         return LiteRtReference(model, float_weights=True)
-    if any(kernel.runs_nodes for kernel in kernels):
-        from tilewright.checking.kernel_reference import KernelReference  # the importer of ONNX
-
-        return KernelReference(model, kernels, shapes or {})
     return Reference(model)
 
 

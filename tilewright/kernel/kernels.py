@@ -261,7 +261,7 @@ class Kernel:
         return KernelLayer.of_node(op, self.function, inputs, output)
 
     def expected(self, inputs: Sequence[np.ndarray], constants: Mapping[str, Any]) -> Any:
-        """Returns what the reference makes of inputs and of those constants that it takes.
+        """Returns the result by the reference, of inputs and of those constants that it takes.
 
         Raises:
             KernelError: there is no reference.

@@ -70,7 +70,7 @@ class WideMachine(VectorMachine):
         most: int = (1 << 15) - 1,
         into: tuple[Target, Target] = (None, None),
     ) -> tuple[Tile, Tile]:
-        """Turns the sums of both bytes of 16-bit activations into 16-bit results: a tile of high bytes, one of low ones.
+        """Turns sums of both bytes of 16-bit activations into 16-bit results: a tile of high bytes, one of low ones.
 
         A value is 256 * high + low + 128, so padding of 0 is 0 in high bytes and -128 in low ones.
 
@@ -106,4 +106,4 @@ def bytes_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def int16_of(high: np.ndarray, low: np.ndarray) -> np.ndarray:
     """Returns int16 values of their high and low bytes."""
-    return (256 * high.astype(np.int32) + low + 128).astype(np.int16)
+    return np.asarray(256 * high.astype(np.int32) + low + 128, np.int16)

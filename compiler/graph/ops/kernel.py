@@ -12,7 +12,7 @@ from tilewright.compiler.graph.ops.quantized_op import Operands, QuantizedOp
 from tilewright.compiler.graph.tensor import EIGHT_BIT, Tensor
 
 #: What messages about an unknown op offer.
-BY_A_KERNEL = "others by a kernel (kernels=, --kernels FILE)"
+BY_A_KERNEL = "others run by a kernel (`tilewright compile --kernels FILE`, in Python kernels=)"
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,10 @@ class NodeKernel(Protocol):
     """
 
     name: str
+
+    @property
+    def runs_nodes(self) -> bool:
+        """True if it runs any."""
 
     def runs_op(self, op: str) -> bool:
         """Returns True if it can run nodes of an op, such as "com.me::Deform"."""

@@ -41,7 +41,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Link:
-    """What lies around a node: the steps of its inputs and of its result, whose type and shape are None if unknown."""
+    """The steps of a node's inputs and of its result, whose type and shape are None where they are not known."""
 
     inputs: list[_Step]
     output: _Step

@@ -61,8 +61,8 @@ def onnxruntime_session(
     chosen = ort.SessionOptions() if session_options is None else session_options
     stand_ins: list[str] = []
     if options.get("kernels"):  # the compiler's process may run elsewhere
-        options["kernels"] = Path(str(options["kernels"])).absolute()
-        model, stand_ins = _with_stand_ins(model, options["kernels"])
+        options["kernels"] = file = Path(str(options["kernels"])).absolute()
+        model, stand_ins = _with_stand_ins(model, file)
     texts = {name: str(value) for name, value in {"device": device, **options}.items()}
     chosen.add_provider_for_devices(register(), texts)
     source = model if isinstance(model, str | bytes) else str(model) if isinstance(model, Path) else None

@@ -31,6 +31,7 @@ SHOWN_BY = {
     "tilewright/additions/generate/feed.py": ("generate",),
     "tilewright/additions/generate/state_file.py": ("generate",),
     "common/listening.py": ("generate", "serve"),
+    "compiler/graph/ops/kernel.py": COMPILING,
     "compiler/importer/onnx/inputs.py": (*COMPILING, "quantize"),
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "driver/board.py": ("run",),

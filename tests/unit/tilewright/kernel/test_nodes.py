@@ -46,7 +46,7 @@ def test_the_command_checks_a_model(tmp_path: Path) -> None:
     plain = CliRunner().invoke(cli, ["run", str(path)])
     assert plain.exit_code != 0
     assert "com.me::Pyramid 'levels' is of domain 'com.me'" in plain.output
-    assert "others by a kernel (kernels=, --kernels FILE)" in plain.output
+    assert "others run by a kernel (`tilewright compile --kernels FILE`" in plain.output
 
 
 @tk.kernel
