@@ -13,10 +13,11 @@ The guide is `docs/guide/kernels.md`; `Chip` has the operations.
 """
 
 from tilewright.compiler.graph.ops.kernel import NodeFacts, NodeValue
+from tilewright.kernel.built import Built
 from tilewright.kernel.chip import Chip
 from tilewright.kernel.constants import Addend, Params, Table, Weights, WindowWeights
 from tilewright.kernel.errors import KernelError
-from tilewright.kernel.kernels import Built, Choices, Kernel, ahead, chunks, kernel
+from tilewright.kernel.kernels import Choices, Kernel, ahead, chunks, kernel
 from tilewright.kernel.network import LayerFacts
 from tilewright.kernel.norms import Norm
 from tilewright.kernel.places import Part, Tensor, Tile

@@ -18,7 +18,8 @@ from tilewright.kernel.constants import Pair, Params, PostWork, Table, Weights, 
 from tilewright.kernel.errors import KernelError, Line, call, user_line
 from tilewright.kernel.loaded import LoadedWeights
 from tilewright.kernel.machine import Mark, operation, pieces, require_field, require_size
-from tilewright.kernel.places import Origin, Part, Room, Tensor, Tile
+from tilewright.kernel.places import Part, Tensor, Tile
+from tilewright.kernel.rooms import Origin
 from tilewright.kernel.rows import RowMachine
 from tilewright.kernel.sums import Sums
 
@@ -150,7 +151,7 @@ class Chip(RowMachine):
         fill = 0 if pad is None else pad
         there = part.in_act(self.context)
         if there is not None and into is None and part.has_border(self.context, fill):
-            tile = self._noted(Tile([Room.in_act(there, part)], user_line()))
+            tile = self._noted(Tile([part.room(there)], user_line()))
         else:
             tile = self._begun(into, part.size)
             self._require_neighbours(tile)
@@ -190,7 +191,7 @@ class Chip(RowMachine):
         at = [r.start - whole.start for r, whole in zip(inside.ranges[1:], part.ranges[1:], strict=True)]
         _, rows, columns = inside.size
         target = tile.at(range(at[0], at[0] + rows), range(at[1], at[1] + columns))
-        source = Tile([Room.in_act(there, inside)], user_line())
+        source = Tile([inside.room(there)], user_line())
         self._elements(Source.ACT, source, None, target, PostWork())
 
     @operation
@@ -202,7 +203,7 @@ class Chip(RowMachine):
         there = part.in_act(self.context)
         part.begin_store()
         if there is not None:
-            self._elements(Source.ACT, tile, None, Tile([Room.in_act(there, part)], user_line()), PostWork())
+            self._elements(Source.ACT, tile, None, Tile([part.room(there)], user_line()), PostWork())
         else:
             self._require_neighbours(tile)
             self.context.store_box(part.tensor.memory, part.box, tile.place)

@@ -20,7 +20,8 @@ from tilewright.isa import packing
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import ARENA_REGION
 from tilewright.kernel.errors import KernelError, call
-from tilewright.kernel.places import Origin, Range, as_range
+from tilewright.kernel.places import Range, as_range
+from tilewright.kernel.rooms import Origin
 
 Pair = int | tuple[int, int]
 

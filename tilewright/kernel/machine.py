@@ -13,7 +13,8 @@ from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 from tilewright.isa.instructions import BY_NAME
 from tilewright.kernel.errors import F, KernelError, Line, at_user_line, user_line
-from tilewright.kernel.places import Part, Room, Tile
+from tilewright.kernel.places import Part, Tile
+from tilewright.kernel.rooms import Room
 from tilewright.kernel.sums import Accumulators, Sums
 
 #: A place that results go to: a tile, or a part of a tensor in DRAM.
@@ -111,7 +112,7 @@ class Machine:
         require_size("the part", into.size, size)
         into.begin_store()
         there = into.in_act(self.context)
-        tile = self._begun(None, size) if there is None else Tile([Room.in_act(there, into)], user_line())
+        tile = self._begun(None, size) if there is None else Tile([into.room(there)], user_line())
         yield tile
         tile.written[...] = True
         if not stored:

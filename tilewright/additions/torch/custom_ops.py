@@ -25,7 +25,7 @@ _TENSORS = ("Tensor", "Optional[Tensor]")
 
 
 def translations(graph: torch.fx.Graph) -> dict[Any, Callable[..., Any]]:
-    """Returns what torch's exporter makes of the custom operators of a graph: a node of ONNX each.
+    """Returns the functions that make nodes of ONNX of the custom operators of a graph, for torch's exporter.
 
     Tensors are inputs, numbers and text attributes. Operators of other types, or of several results, are left out.
     """
