@@ -180,3 +180,16 @@ def weights_never_stored(k, x):
     y = k.tensor((32, 32))
     k.store(k.load(x.at()), y.at(rows=range(16)))
     k.matmul(k.load(x.at()), k.weights_from(y))  # HERE
+
+
+@mistake("load_pad_top cannot be 300", (1, 16, 8, 8))
+def padding_beyond_its_field(k, x):
+    y, table = k.tensor((1, 16, 308, 8)), k.table(range(-128, 128))
+    tile = k.load(x.at(rows=range(-300, 8)), pad=0)  # HERE
+    k.apply(tile, table, into=y.at())  # where LOAD is written
+    return y
+
+
+@mistake("'base' unpacks no weights: packed_weights = 0 in its configuration", (16, 32))
+def packed_without_the_unit(k, x):
+    k.weights(ONES, packed=True)  # HERE
