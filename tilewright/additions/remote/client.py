@@ -249,7 +249,9 @@ class RemoteDevice(TakesLaunches):
         if options:
             raise UsageError(f"{self.name} has no option {sorted(options)[0]!r}")
         parts = [self._part(region) for region in launch.regions]
-        self._upload([(region, part.sha256) for region, part in zip(launch.regions, parts) if part.sha256])
+        whole = {part.sha256: Region(region.base - part.offset, part.size)
+                 for region, part in zip(launch.regions, parts, strict=True) if part.sha256}  # fmt: skip
+        self._upload([(region, sha256) for sha256, region in whole.items()])
         run = pb.Run(
             regions=parts, program_region=launch.program_region, program_offset=launch.program_offset,
             program_length=launch.program_length, watchdog=launch.watchdog, timeout=launch.timeout,
@@ -279,19 +281,19 @@ class RemoteDevice(TakesLaunches):
         if not region.size:
             return pb.Region()
         start, block = self._block(region.base)
-        if region.write and region.base != start:
-            raise UsageError(f"{self.name} runs no programs with windows: compile and run them where the NPU is")
-        if region.base != start or region.size > block.size:
+        offset = region.base - start
+        if offset + region.size > block.size:
             raise ValueError(f"region at 0x{region.base:x} of {region.size} bytes is not one that was allocated")
         if region.write:
             if not block.arena:
                 self._arenas += 1
                 block.arena = self._arenas
             self._send_dirty(start, block)
-            return pb.Region(arena=block.arena, size=block.size)
+            return pb.Region(arena=block.arena, size=block.size, offset=offset)
+        size = offset + region.size
         if block.sha256 is None:
-            block.sha256 = hashlib.sha256(self._memory.view(start, region.size).tobytes()).digest()
-        return pb.Region(sha256=block.sha256, size=region.size)
+            block.sha256 = hashlib.sha256(self._memory.view(start, size).tobytes()).digest()
+        return pb.Region(sha256=block.sha256, size=size, offset=offset)
 
     def _send_dirty(self, start: int, block: _Block) -> None:
         """Sends the modified bytes of a block that the server's arena does not have yet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 SERVICE = "tilewright.remote.Remote"
 METHOD = "Session"
 #: Goes up by one whenever a message of remote.proto changes its meaning. Client and server must have the same.
-PROTOCOL = 2
+PROTOCOL = 3
 DEFAULT_PORT = 7741
 #: Metadata with "Bearer TOKEN".
 TOKEN_KEY = "authorization"

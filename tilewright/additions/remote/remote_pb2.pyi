@@ -53,14 +53,16 @@ class Drop(_message.Message):
     def __init__(self, arena: _Optional[int] = ...) -> None: ...
 
 class Region(_message.Message):
-    __slots__ = ("sha256", "arena", "size")
+    __slots__ = ("sha256", "arena", "size", "offset")
     SHA256_FIELD_NUMBER: _ClassVar[int]
     ARENA_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     sha256: bytes
     arena: int
     size: int
-    def __init__(self, sha256: _Optional[bytes] = ..., arena: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+    offset: int
+    def __init__(self, sha256: _Optional[bytes] = ..., arena: _Optional[int] = ..., size: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("regions", "program_region", "program_offset", "program_length", "watchdog", "timeout", "fingerprint")

@@ -228,9 +228,9 @@ class Session:
                 parts.append(region.sha256)
             else:
                 parts.append(self._arena(region.arena, region.size) if region.arena else None)
-        sizes = [region.size for region in run.regions]
+        spans = [(region.offset, region.size) for region in run.regions]
         launch = Launch((), run.program_region, run.program_offset, run.program_length, run.watchdog, run.timeout)
-        asked = _Run(self.server, parts, sizes, launch)
+        asked = _Run(self.server, parts, spans, launch)
         try:
             while not asked.wait(_WORD):
                 if asked.started is not None:
@@ -253,14 +253,14 @@ class _Run:
         seconds: it took.
     """
 
-    def __init__(self, server: Server, parts: list[RegionSource], sizes: list[int], launch: Launch) -> None:
+    def __init__(self, server: Server, parts: list[RegionSource], spans: list[tuple[int, int]], launch: Launch) -> None:
         self._server, self._turns = server, server.shared.turns
         self.started: float | None = None
         self.seconds = 0.0
         self._gone = threading.Event()
         self._ticket = self._turns.enter()
         try:
-            self._done: Future[Counters] = server.waiting.submit(self._in_turn, parts, sizes, launch)
+            self._done: Future[Counters] = server.waiting.submit(self._in_turn, parts, spans, launch)
         except BaseException:
             self._turns.leave(self._ticket)
             raise
@@ -282,20 +282,20 @@ class _Run:
         self._gone.set()
         wait([self._done])
 
-    def _in_turn(self, parts: list[RegionSource], sizes: list[int], launch: Launch) -> Counters:
+    def _in_turn(self, parts: list[RegionSource], spans: list[tuple[int, int]], launch: Launch) -> Counters:
         try:
             while not self._turns.wait(self._ticket, _LOOK):
                 if self._gone.is_set():
                     raise Refusal("nobody waits for the run any more")
-            return self._run_with_limits(parts, sizes, launch)
+            return self._run_with_limits(parts, spans, launch)
         finally:
             self._turns.leave(self._ticket)
 
-    def _run_with_limits(self, parts: list[RegionSource], sizes: list[int], launch: Launch) -> Counters:
+    def _run_with_limits(self, parts: list[RegionSource], spans: list[tuple[int, int]], launch: Launch) -> Counters:
         """Runs the launch, and interrupts it if it takes too long or has no client any more."""
         shared, longest = self._server.shared, self._server.longest_seconds
         self.started = started = time.monotonic()
-        running = self._server.runs.submit(shared.run, parts, sizes, launch, self._server.longest_run)
+        running = self._server.runs.submit(shared.run, parts, spans, launch, self._server.longest_run)
         late = False
         while not wait([running], min(_LOOK, longest)).done:
             late = time.monotonic() - started >= longest

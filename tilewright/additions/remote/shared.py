@@ -203,11 +203,12 @@ class SharedDevice:
     def run(
         self,
         parts: Sequence[RegionSource],
-        sizes: Sequence[int],
+        spans: Sequence[tuple[int, int]],
         launch: Launch,
         longest: int,
     ) -> Counters:
-        """Runs a launch, whose regions are `parts`, of `sizes` bytes, for `longest` cycles at most.
+        """Runs a launch, whose regions are `parts`, from the first byte of each span to its end, for `longest` cycles at
+        most.
 
         Raises:
             Refusal: the program is damaged or for another device, or does not fit its memory.
@@ -223,13 +224,16 @@ class SharedDevice:
         if any(isinstance(part, Arena) and part.lost for part in parts):
             raise Refusal("the device failed and lost what was in its memory; connect again")
         addresses = self._place([part for part in parts if part is not None])
-        for part, size in zip(parts, sizes, strict=True):  # a larger window would show what others have beside it
-            if isinstance(part, bytes) and size != self._sizes[part]:
-                raise Refusal(f"contents {part.hex()[:16]} have {self._sizes[part]} bytes, not {size}")
+        for part, (first, end) in zip(parts, spans, strict=True):  # a larger one would show what others have beside it
+            if isinstance(part, bytes) and end != self._sizes[part]:
+                raise Refusal(f"contents {part.hex()[:16]} have {self._sizes[part]} bytes, not {end}")
+            if first > end or first % self.config.bus_bytes:
+                raise Refusal(f"a region of {end} bytes begins at byte {first}, no beat of the bus in it")
         regions = [
-            Region() if part is None else Region(addresses[part], size, read=True, write=isinstance(part, Arena))
-            for part, size in zip(parts, sizes, strict=True)
-        ]
+            Region() if part is None else
+            Region(addresses[part] + first, end - first, read=True, write=isinstance(part, Arena))
+            for part, (first, end) in zip(parts, spans, strict=True)
+        ]  # fmt: skip
         with _Failing(self):
             limit = min(launch.timeout or longest, longest)
             return replace(launch, regions=regions, timeout=limit).run_on(self.device)

@@ -68,8 +68,8 @@ class Watched(CycleDevice):
 
 
 @contextmanager
-def serving(room: int | None = None, **options: Any) -> Iterator[tuple[Server, SharedDevice]]:
-    shared = SharedDevice(lambda: Watched(TINY, room), 64 << 20)
+def serving(room: int | None = None, config: NpuConfig = TINY, **options: Any) -> Iterator[tuple[Server, SharedDevice]]:
+    shared = SharedDevice(lambda: Watched(config, room), 64 << 20)
     server = Server(shared, "127.0.0.1:0", **options)
     try:
         yield server, shared

@@ -9,7 +9,7 @@ import pytest
 
 import tilewright as tw
 from tests.unit.tilewright.remote.serving import END, MODEL, TINY, Stream, connect, place, runner, serving
-from tilewright.errors import ConfigMismatchError, UsageError
+from tilewright.errors import ConfigMismatchError
 from tilewright.isa.assembler import assemble
 from tilewright.isa.device import DeviceError, Region
 from tilewright.isa.encoding import to_bytes
@@ -45,13 +45,18 @@ def test_damaged_programs_do_not_reach_the_device(image: bytes, length: int, mes
         assert shared.device.runs == 1
 
 
-def test_windows_stay_at_home() -> None:
-    """A region that begins within an allocation is said to be none of the server's."""
+@pytest.mark.parametrize("first", [2, 256])
+def test_regions_that_begin_where_none_can(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two beats of the bus, and behind the end of what they are a part of."""
     with serving() as (server, shared):
         device = connect(server)
         regions, at = place(device, END), device.allocate(128)
-        with pytest.raises(UsageError, match="runs no programs with windows"):
-            device.run([*regions, Region(at + 16, 112, read=True, write=True)], 0, 0, 1)
+        arena = device._part(Region(at, 128, read=True, write=True))
+        wrong = pb.Region(arena=arena.arena, size=128, offset=first)
+        part = device._part
+        monkeypatch.setattr(device, "_part", lambda region: wrong if region.write else part(region))
+        with pytest.raises(RemoteError, match=f"a region of 128 bytes begins at byte {first}"):
+            device.run([*regions, Region(at, 128, read=True, write=True)], 0, 0, 1)
         assert shared.device.runs == 0
 
 
