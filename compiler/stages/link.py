@@ -149,9 +149,7 @@ class _Part:
             linked.steps.append(self._step(step, instructions, linked.sections))
         linked.layers += [replace(row, first=row.first + instructions if row.count else 0) for row in program.layers]
         linked.host_work += [replace(work, step=work.step + first_step) for work in program.host_work]
-        linked.lookups += [
-            replace(rows, buffer=self.names[rows.buffer], entry=self.entry) for rows in program.lookups
-        ]
+        linked.lookups += [replace(rows, buffer=self.names[rows.buffer], entry=self.entry) for rows in program.lookups]
         inputs, outputs = self._infos(program.inputs), self._infos(program.outputs)
         steps, layers = (first_step, len(program.steps)), (first_layer, len(program.layers))
         linked.entries.append(EntryPoint(self.entry, inputs, outputs, *steps, *layers))

@@ -80,7 +80,9 @@ def package(
         later=emission.later,
         windows=windows,
         lookups=[
-            Lookup(rows.tensor, rows.buffer, memory.blocked_constants[rows.table], rows.rows, rows.stride, config.block_in)
+            Lookup(
+                rows.tensor, rows.buffer, memory.blocked_constants[rows.table], rows.rows, rows.stride, config.block_in
+            )
             for rows in partition.lookups
         ],
         rising=sorted({window.tensor for window in windows if graph.tensor(window.tensor).size > 1}),

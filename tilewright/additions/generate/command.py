@@ -35,7 +35,18 @@ from tilewright.runtime.backends import preset_of
 from tilewright.runtime.devices import Device, Runner
 from tilewright.store.files import check_readable
 
-_LISTENS = ("json_path", "score_path", "save_path", "load_path", "check", "prompt", "prompt_ids", "chat", "system", "clock_mhz")
+_LISTENS = (
+    "json_path",
+    "score_path",
+    "save_path",
+    "load_path",
+    "check",
+    "prompt",
+    "prompt_ids",
+    "chat",
+    "system",
+    "clock_mhz",
+)
 _SEED = (1 << 64) - 1
 
 

@@ -61,6 +61,8 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     instructions(b, load, "LOAD", c)
     if not c.weight_codes:
         b.assume(~is_instruction(control.word, "LOAD_CODED"))
+    if not c.packed_weights:
+        b.assume(~is_instruction(control.word, "LOAD_PACKED"))
     assume_readiness(b, walker)
     box = dims(b, control, "LOAD_DIM")
     pads = {f.name: Signal(f.bits, name=f"pad_{f.name}") for f in BY_NAME["LOAD_PAD"].fields}
@@ -74,11 +76,13 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
         coded = is_instruction(word, "LOAD_CODED") if c.weight_codes else C(0)
         parts, lines = (pads["left"], of["count"], pads["right"]), pads["top"] + box[0]["count"] + pads["bottom"]
         beats = field(word, "LOAD_CODED", "beats")
+        packed = is_instruction(word, "LOAD_PACKED") if c.packed_weights else C(0)
         return SimpleNamespace(
             **of,
             coded=coded,
             beats=beats,
-            box=is_instruction(word, "LOAD"),
+            packed=packed,
+            box=is_instruction(word, "LOAD") | packed,
             rows=(sum(parts, C(0)) != 0) & (lines != 0) & (box[1]["count"] != 0),
             one=lines == 1,
             one_segment=(lines == 1) & (sum((p != 0 for p in parts), C(0)) == 1) & (box[1]["count"] == 1),
@@ -86,7 +90,8 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
             bytes=Mux(
                 coded,
                 beats * c.bus_bytes,
-                per_memory(of["target"], [of["count"] * t.row_bytes(c) for t in Memory]),
+                of["count"]
+                * Mux(packed, c.packed_tile_bytes, per_memory(of["target"], [t.row_bytes(c) for t in Memory])),
             ),
         )
 
@@ -145,6 +150,8 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
         bits = len(d[f"row_stride{k}"])
         strides = (d[f"row_stride{k}"].as_unsigned() == row_stride[:bits]) & (d[f"low_stride{k}"] == low_stride[:low])
         b.check("told", implies(begin & now.box, (d[f"count{k}"] == box[k]["count"]) & strides))
+    if c.packed_weights:
+        b.check("told", implies(begin, d.packed == now.packed))
     if c.weight_codes:
         b.check("told", implies(begin, d.coded == now.coded))
         mode = field(control.word, "LOAD_CODED", "mode")
@@ -216,13 +223,21 @@ class Finder(LoadData):
         return m
 
 
+def is_packed(part: Any, c: NpuConfig) -> Value:
+    """Returns the bit of a descriptor, segment or chunk that its weights have 4 bits."""
+    return Value.cast(part.packed) if c.packed_weights else C(0)
+
+
 def consistent(segment: data.View, c: NpuConfig) -> Value:
     """Returns a bit: the redundant fields of a segment agree with the others. `one_chunk`: every chunk ends a row;
     `few_rows`: a chunk can end all of them."""
+    packed = is_packed(segment, c)
     one = per_memory(segment.target, [int(t.row_bytes(c) <= c.bus_bytes) for t in Memory])
+    one = Mux(packed, int(c.packed_tile_bytes <= c.bus_bytes), one)
     filled = ~segment.data & ((segment.target == Memory.ACT) | (segment.target == Memory.WGT))
     most = Mux(segment.data & (segment.target == Memory.ACT), max(1, c.bus_bytes // c.block_in), 1)
     right = (segment.one_chunk == (filled | one)) & (segment.few_rows == (segment.rows <= most))
+    right = right & implies(packed, segment.target == Memory.WGT)
     return Mux(segment.null, segment.one_chunk & segment.few_rows & segment.last & ~segment.data, right)
 
 
@@ -248,6 +263,7 @@ def load_segments(only: str | None, c: NpuConfig = MOVES) -> Bench:
         lines, parts = d.top + d.count0 + d.bottom, (d.left, d.count, d.right)
         one_part = sum((p != 0 for p in parts), C(0)) == 1
         box = (lines != 0) & Cat(parts).any() & (d.count1 != 0) & (d.one == (lines == 1))
+        box = box & implies(is_packed(d, c), d.target == Memory.WGT)
         return (d.null | box) & (d.only == (d.null | (d.one & one_part & (d.count1 == 1))))
 
     b.assume(implies(taken, legal(incoming)))
@@ -305,6 +321,7 @@ def load_segments(only: str | None, c: NpuConfig = MOVES) -> Bench:
         Cut("finder.d.signal0"),
     )
     b.check("told", implies(here, consistent(s, c)))
+    b.check("told", implies(box, is_packed(s, c) == is_packed(d, c)))
     comes = buffer.o_load & (behind.more | buffer.i_valid)
     last, jumps = (data.View(segment_layout(c), p) for p in (buffer.o_payload, buffer.o_next))
     b.check(

@@ -20,7 +20,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory
 from verification.formal.bench import Bench, contents, implies, opened, registers
 from verification.formal.engine import Cut
-from verification.formal.transfer.load_benches import consistent
+from verification.formal.transfer.load_benches import consistent, is_packed
 from verification.formal.transfer.move_benches import MOVES, Turn, followed, per_memory, turn
 
 
@@ -81,8 +81,9 @@ def load_steps(only: str | None, c: NpuConfig = MOVES) -> Bench:
 
     # A byte of the rows.
     at, value, seen = b.constant(25, "at"), Signal(8, name="value"), Signal(name="seen")
-    bytes_ = Signal(25, name="bytes_")
-    b.m.d.comb += bytes_.eq(per_memory(s.target, [s.rows * t.row_bytes(c) for t in Memory]))
+    bytes_, packed = Signal(25, name="bytes_"), is_packed(s, c)
+    size = Mux(packed, c.packed_tile_bytes, per_memory(s.target, [t.row_bytes(c) for t in Memory]))  # of a row
+    b.m.d.comb += bytes_.eq(s.rows * size)
 
     # Beats, and the chunks that are pushed: `before`, `x`, `chunk`, `place` count bytes of the beats, rows, chunks of
     # the row, bytes of the chunks.
@@ -103,6 +104,7 @@ def load_steps(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.m.d.comb += [got.eq(Mux(comes, part.beat_data.word_select((reach - before)[: bus.bit_length() - 1], 8), value))]
     b.m.d.comb += known.eq(seen | comes)
     chunks_ = per_memory(s.target, [max(1, t.row_bytes(c) // bus) for t in Memory])
+    chunks_ = Mux(packed, c.packed_tile_bytes // bus, chunks_)
     most = Mux(s.data, per_memory(s.target, [max(1, bus // t.row_bytes(c)) for t in Memory]), 1)
     rows = Signal(16, name="rows")
     b.m.d.comb += rows.eq(Mux(s.rows - x < most, s.rows - x, most))
@@ -143,6 +145,7 @@ def load_steps(only: str | None, c: NpuConfig = MOVES) -> Bench:
         "LOAD: a chunk goes to the place of its bytes: row, chunk of the row; or to a whole row of fill",
         Cut("part.next_row"),
     )
+    b.check("place", implies(here & ~s.null, is_packed(entry, c) == (packed & s.data)))
     where = (entry.target == s.target) & (entry.row == row) & (entry.rows == rows) & (entry.full == full)
     b.check("place", implies(here & ~s.null, where & (full | (entry.chunk == chunk))))
     b.check(
@@ -206,8 +209,7 @@ def load_steps(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.invariant(implies(box, (inner.row == row) & (x < s.rows) & (inner.rows_left == s.rows - x)))
     b.invariant(implies(box, (inner.chunk == Mux(full, 0, chunk)) & (chunk < chunks_) & (inner.ends_row == ends_row)))
     b.invariant(implies(box & full, chunk == 0))
-    sizes = per_memory(s.target, [x * t.row_bytes(c) for t in Memory])
-    b.invariant(implies(run, place == sizes + chunk * bus))
+    b.invariant(implies(run, place == x * size + chunk * bus))
     ahead = (s.low != 0) & ~inner.skips
     b.invariant(implies(run, (before == place + Mux(ahead, bus, 0)) & (inner.skips == ((s.low != 0) & (before == 0)))))
     b.invariant(implies(run & (at < bytes_), seen == (before > reach)))
@@ -254,8 +256,9 @@ def load_writes(only: str | None, c: NpuConfig = MOVES) -> Bench:
     write = w.valid & w.grant
     mine = begun & ~went & (turn(retire.pc) == Turn.IT)
     b.m.d.sync += went.eq(went | (mine & (write | retire.give)))
-    same = Value.cast(1)
-    for name in ("target", "row", "rows", "chunk", "full", "data"):
+    same, names = Value.cast(1), ["target", "row", "rows", "chunk", "full", "data"]
+    names += ["packed"] * bool(c.packed_weights)
+    for name in names:
         same = same & (getattr(w, name) == e[name])
     writes = ~e.null & ~e.beyond
     b.check(
@@ -266,7 +269,7 @@ def load_writes(only: str | None, c: NpuConfig = MOVES) -> Bench:
     )
     b.check("write", implies((write | retire.give) & (turn(retire.pc) == Turn.IT), begun & ~went))
     waits = b.past(w.valid & ~w.grant, "waits")
-    for name in ("target", "row", "rows", "chunk", "full", "data"):
+    for name in names:
         port = getattr(w, name)
         b.check(
             "stays",

@@ -22,6 +22,7 @@ from verification.formal.machines import SMALL
 MOVES = SMALL.with_(name="formal_moves", acc_rows=16, axi_address_bits=20)
 MOVES_NARROW = MOVES.with_(name="formal_moves_narrow", block_in=8)
 MOVES_CODED = MOVES.with_(name="formal_coded", weight_codes=8)
+MOVES_PACKED = MOVES.with_(name="formal_packed", packed_weights=1)
 MOVES_WIDE = MOVES.with_(name="formal_moves_64", axi_data_bits=64)
 
 

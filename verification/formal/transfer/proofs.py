@@ -10,8 +10,9 @@ from verification.formal.transfer import (
     move_benches,
     store_benches,
     store_data_benches,
+    weights_benches,
 )
-from verification.formal.transfer.move_benches import MOVES_CODED, MOVES_NARROW, MOVES_WIDE
+from verification.formal.transfer.move_benches import MOVES_CODED, MOVES_NARROW, MOVES_PACKED, MOVES_WIDE
 
 _BOTH = (
     Proof("buffer", move_benches.buffer, True, 1),
@@ -21,17 +22,21 @@ _BOTH = (
 
 _LOAD_STARTS = Proof("load_starts", load_benches.load_starts, True, 1)
 _LOAD_STEPS = Proof("load_steps", load_data_benches.load_steps, True, 1)
+_LOAD_SEGMENTS = Proof("load_segments", load_benches.load_segments, True, 1)
+_LOAD_WRITES = Proof("load_writes", load_data_benches.load_writes, True, 1)
 _LOAD = (
     _LOAD_STARTS,
     Proof("load_beats", load_data_benches.load_beats, True, 1),
-    Proof("load_segments", load_benches.load_segments, True, 1),
+    _LOAD_SEGMENTS,
     _LOAD_STEPS,
-    Proof("load_writes", load_data_benches.load_writes, True, 1),
+    _LOAD_WRITES,
     Proof("load_codes", coded_benches.load_codes, True, 1),
     on(_LOAD_STARTS, MOVES_CODED, "coded"),
     on(_LOAD_STEPS, MOVES_CODED, "coded"),
     on(_LOAD_STEPS, MOVES_WIDE, "64"),
     on(_LOAD_STEPS, MOVES_NARROW, "narrow"),
+    *(on(proof, MOVES_PACKED, "packed") for proof in (_LOAD_STARTS, _LOAD_SEGMENTS, _LOAD_STEPS, _LOAD_WRITES)),
+    Proof("weights", weights_benches.weights, True, 3),
 )
 
 _DECODER = Proof("coded_decoder", coded_benches.decoder, True, 1, quick=False)
