@@ -34,10 +34,10 @@ class ProgramOptions(CompileOptions):
             the input; "auto" for inputs called past... with outputs called present....
         entries: shapes of inputs of each entry point by its name: computations of one program that share constants and
             states, such as "prefill" and "decode" of a language model. `Device.run` names one.
-        rising: inputs whose values rise by one, such as the positions of a prompt's tokens: rows of caches and tables for
-            them are next to each other, and the NPU puts and reads them by itself. Other values are refused then.
-        last: outputs of which only the last row, along the last axis but one, is wanted, such as the logits of a prompt:
-            nothing that only other rows need is computed.
+        rising: inputs whose values rise by one, such as the positions of a prompt's tokens: their rows of caches and
+            tables are next to each other, and the NPU puts and reads them by itself. Other values are refused then.
+        last: outputs of which only the last row, along the last axis but one, is wanted, such as the logits of a
+            prompt: nothing that only other rows need is computed.
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
         batch: size of batches that an ONNX model and its shapes leave open: a first dimension without a size, unless
             its name says that it is none. The program has a note of it. None refuses them as other open dimensions.

@@ -126,7 +126,8 @@ def input_range(program: Program, name: str) -> tuple[float, float] | None:
 
 def random_inputs(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
     """Seeded inputs: floats uniform over the range the input's quantisation represents, standard normal where there is
-    none; places uniform over those there are, from 0 on where they must rise; other bytes over all values, other integers over 0..9, booleans fair."""
+    none; places uniform over those there are, from 0 on where they must rise; other bytes over all values, other
+    integers over 0..9, booleans fair."""
     random = np.random.default_rng(seed)
     found = {info.name: random_input(info, input_range(program, info.name), random) for info in program.inputs}
     for name, x in found.items():

@@ -18,7 +18,7 @@ from tilewright.isa.program import Layout
 
 @npu_op(QRow)
 class Row(NpuOp[QRow]):
-    """Rows of vectors are loaded from row 0 of their table on, in a region whose base the runtime moves to the first."""
+    """Rows of vectors are loaded from row 0 of a table on, in a region whose base the runtime moves to the first."""
 
     condition = "the lanes of a vector are whole beats of the bus"
     layout = Layout.CHANNELS_LAST

@@ -2,8 +2,9 @@
 
     QuantizeLinear(Where(LessOrEqual(numbers, position), 0, least))  =>  QRow(table [positions, 1, 1, 1, W], position)
 
-So do rows of an embedding and of RoPE's cosine and sine, and several rows whose numbers rise by one. The runtime moves a window to the row before it starts the
-NPU, which then reads it from its own memory: nothing is left for the CPU to look up.
+So do rows of an embedding and of RoPE's cosine and sine, and several rows whose numbers rise by one. The runtime moves
+a window to the first row before it starts the NPU, which then reads from its own memory: nothing is left for the CPU to
+look up.
 
 The table is computed here, a row for each value that the input may have. Those are known from the Gathers that it is
 the index of: an input is a row of every table, so negative ones, which count from the end, are refused.

@@ -207,8 +207,8 @@ class SharedDevice:
         launch: Launch,
         longest: int,
     ) -> Counters:
-        """Runs a launch, whose regions are `parts`, from the first byte of each span to its end, for `longest` cycles at
-        most.
+        """Runs a launch, whose regions are `parts`, from the first byte of each span to its end, for `longest` cycles
+        at most.
 
         Raises:
             Refusal: the program is damaged or for another device, or does not fit its memory.
