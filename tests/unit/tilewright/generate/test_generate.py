@@ -290,13 +290,15 @@ def test_context_by_the_size_of_the_cache(language: LanguageModel) -> None:
             LanguageModel(program)
 
 
-def test_logits_of_the_last_token_only(language: LanguageModel) -> None:
-    """Logits of the last token alone are refused: they would be those of the padding behind a prompt."""
+def test_logits_of_some_tokens_only(language: LanguageModel) -> None:
+    """Logits of each token, or of the last, are what prompts can do with."""
     program = copy_of(language)
     prefill = next(entry for entry in program.entries if entry.name == PREFILL)
-    prefill.outputs[0].shape = (1, 1, 96)
-    with pytest.raises(UsageError, match="small_llama gives logits of 1 of the 16 tokens of a run"):
+    prefill.outputs[0].shape = (1, 2, 96)
+    with pytest.raises(UsageError, match="small_llama gives logits of 2 of the 16 tokens of a run"):
         LanguageModel(program)
+    prefill.outputs[0].shape = (1, 1, 96)
+    assert not LanguageModel(program).every_logits
     prefill.outputs[0].shape = ()
     with pytest.raises(UsageError, match="no language model of one sequence with logits"):
         LanguageModel(program)
