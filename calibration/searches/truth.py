@@ -22,7 +22,7 @@ from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.rungs import RUNGS
 from tilewright.sweep.runner import Sweep
 from tilewright.sweep.search import search
-from tilewright.sweep.space import Space, parse_space
+from tilewright.sweep.space import Point, Space, parse_space
 
 SPACE = Path(__file__).with_name("space.toml")
 DATA = Path(__file__).with_name("truth.csv")
@@ -94,6 +94,20 @@ class Truth:
         found = {name: value for name, value in row.items() if name not in (*RUNGS, "least_bytes")}
         utilization = row["bound"] / row["cycles"]
         return found | {"bound_cycles": row["bound"], "utilization": utilization, "events": str([0] * len(EVENTS))}
+
+    def luck(self) -> float:
+        """Returns the least that smaller scratchpads left of a program's cycles, where the CPU has the same to do."""
+        frames: dict[str, list[Point]] = {}
+        for point in map(self.space().point, self.space().grid):
+            if point.id in self.rows:
+                frames.setdefault(point.frame, []).append(point)
+        pairs = [(a, b) for points in frames.values() for a in points for b in points if a.holds(b)]
+        found = [
+            (self._results[small.id, network.digest], self._results[large.id, network.digest])
+            for large, small in pairs
+            for network in self.networks
+        ]
+        return min(a["cycles"] / b["cycles"] for a, b in found if a["npu_macs"] == b["npu_macs"])
 
     def share(self, points: Iterable[str]) -> float:
         """The share of the truth's hypervolume that points reach, by id."""

@@ -48,8 +48,7 @@ class Candidate:
         at_once: all networks are taken to full effort together, because nothing can be told from some of them.
         floors: the least `cycles` and `dram_bytes`, by name of the network.
         on_cpu: what the networks leave to the CPU, by name; see `rungs`.
-        end: none that began with it has larger scratchpads, or none smaller ones, all else equal; or nothing is told from
-            these.
+        end: none that began with it has larger scratchpads, or none has smaller ones, all else equal.
         heard: news of points that differ in scratchpads which it has taken in.
         covered: its objectives with the cycles of a larger one, where it needs more than luck to be on the front.
         larger: its least values rest on one of these.
@@ -187,9 +186,9 @@ class Ladder:
             candidate.end = not held or not any(candidate.point.holds(other) for other in alike)
 
     def _between(self, candidate: Candidate) -> bool:
-        """Puts a candidate on the first rung without looking at it, if two others leave the same to the CPU, and one has
-        larger and one smaller scratchpads: what fits these fits the candidate's, and the bound of the larger one is one of
-        its programs too. Returns whether it did."""
+        """Puts a candidate on the first rung by two others that leave the same to the CPU, of larger and of smaller
+        scratchpads: what fits these fits its own, and the larger one's bound holds for its programs too. Returns False
+        where there are none."""
         alike = self._alike[candidate.point.frame]
         smaller = [other.on_cpu for other in alike if candidate.point.holds(other.point)]
         for larger in alike:

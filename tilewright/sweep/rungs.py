@@ -35,8 +35,8 @@ LUCK = 0.93
 
 
 def evaluate(graph: Graph, config: NpuConfig, options: CompileOptions, rung: str) -> dict[str, Any]:
-    """Returns the `cycles` and `dram_bytes` that a graph (changed in place) takes at least, by a rung; and `on_cpu`, which
-    is equal for machines that leave the same part of it to the CPU.
+    """Returns the `cycles` and `dram_bytes` that a graph (changed in place) takes at least, by a rung; and `on_cpu`,
+    which is equal for machines that leave the same part of it to the CPU.
 
     The bound and the bytes are proven for every schedule. The other two rest on what the search was seen to save.
     """

@@ -14,6 +14,7 @@ from calibration.searches.__main__ import SHARE, main, summary
 from calibration.searches.truth import Searched, Truth
 from tests.common.paths import ROOT
 from tilewright.sweep.fronts import pareto_front
+from tilewright.sweep.rungs import LUCK
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +62,11 @@ def test_margins_are_those_of_todays_compiler() -> None:
     assert (point, network) == (kept["point"], kept["network"])
     for rung, cycles in found.items():
         assert cycles == pytest.approx(int(kept[rung]), rel=0.03), "python -m calibration.searches.margins"
+
+
+def test_luck_of_the_search_is_within_its_margin(truth: Truth) -> None:
+    """Smaller scratchpads never leave less of a program's cycles than the ladder reckons with, nor much more."""
+    assert LUCK < truth.luck() < 1.1 * LUCK
 
 
 def test_summary_and_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.tilewright.sweep.here import Here, loaded
+import tilewright
+from tests.unit.tilewright.sweep.here import MODEL, Here, loaded
+from tilewright.api.source import ModelSource
 from tilewright.cli.commands.sweep import _Shown
-from tilewright.sweep import Database, search
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.passes import run_passes
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import Program
+from tilewright.runtime.cost import program_cycles
+from tilewright.sweep import Database, rungs, search
 from tilewright.sweep.database import FILE
 from tilewright.sweep.expressions import Expression
 from tilewright.sweep.fronts import hypervolume, pareto_front
@@ -19,7 +27,7 @@ from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Outcome, Progress
 from tilewright.sweep.runner import Sweep
-from tilewright.sweep.space import Space, parse_space
+from tilewright.sweep.space import ROOM, Space, parse_space
 
 TABLE: dict[str, Any] = {
     "base": "small",
@@ -81,6 +89,55 @@ def test_the_front_is_that_of_all_points_at_full_effort(networks: list[Network],
             assert point["metrics"]["cycles"] <= own["cycles"] and point["metrics"]["dram_bytes"] <= own["dram_bytes"]
         else:
             assert point["metrics"] == own
+
+
+@pytest.mark.slow
+def test_larger_scratchpads_tell_of_smaller_ones(networks: list[Network], tmp_path: Path) -> None:
+    """All machines of one array have the same LUTs: the largest and its neighbours are compiled, and the front stays.
+    Bounds are computed for the largest and smallest scratchpads only, where both leave the same to the CPU."""
+    axes = {"block_in": [4, 8], "act_rows": [512, 1024, 2048, 4096]}
+    table = TABLE | {"axes": axes, "memory": {}}
+    _, truth = sweep(table | {"search": {"prune": False}}, networks[:2], tmp_path / "all", Here(seed=0))
+    workers = Here(seed=1)
+    _, points = sweep(table, networks[:2], tmp_path / "pruned", workers)
+    exact = {p["number"]: p["metrics"] for p in truth}
+    assert {row[1:] for row in front(points).values()} == {row[1:] for row in front(truth).values()}
+    assert front(points).items() <= front(truth).items() and len(front(points)) > 1
+    looked = [task.row["rung"] for task in workers.tasks if task.kind == "rung"]
+    assert looked.count("bound") == 2 * len(axes["block_in"]) * len(networks[:2])
+    told = [p for p in points if p["state"] == "pruned" and p["reason"].startswith("larger scratchpads:")]
+    assert len(told) >= 3
+    for point in told:
+        own, better = exact[point["number"]], exact[int(point["reason"].rpartition(" ")[2])]
+        assert better["lut"] <= own["lut"]
+        assert better["geomean_microseconds"] <= own["geomean_microseconds"]
+        assert point["metrics"]["cycles"] <= own["cycles"] and point["metrics"]["dram_bytes"] <= own["dram_bytes"]
+
+
+@pytest.mark.medium
+def test_larger_scratchpads_run_the_programs_of_smaller_ones() -> None:
+    """In the same cycles, whichever of them is larger; but for parts that only fit there, the CPU has the same to do."""
+    small = PRESETS["tiny"].with_(act_rows=512, wgt_tiles=64, acc_rows=128)
+    program = tilewright.compile(MODEL, config=small)
+    assert isinstance(program, Program)
+    for name in ROOM:
+        large = replace(program, config=small.with_(**{name: 2 * getattr(small, name)}))
+        assert program_cycles(large) == program_cycles(program)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("network", ["segmentation", "depthwise"])
+def test_what_fits_smaller_scratchpads_fits_larger_ones(network: str, networks: list[Network]) -> None:
+    """So that two machines that leave the same to the CPU tell what one between them does."""
+    content = next(n.content for n in networks if n.name == network)
+    left = []
+    for rows in (64, 128, 256, 512, 1024, 4096):
+        config = PRESETS["tiny"].with_(act_rows=rows, wgt_tiles=max(4, rows // 32), acc_rows=max(16, rows // 16))
+        graph = ModelSource(content).graph()
+        run_passes(graph)
+        found = rungs.evaluate(graph, config, CompileOptions(), "bound")
+        left.append(int(found["on_cpu"].partition(" ")[0]))
+    assert left == sorted(left, reverse=True) and left[0] > left[-1]
 
 
 @pytest.mark.slow
