@@ -116,7 +116,7 @@ def test_larger_scratchpads_tell_of_smaller_ones(networks: list[Network], tmp_pa
 
 @pytest.mark.medium
 def test_larger_scratchpads_run_the_programs_of_smaller_ones() -> None:
-    """In the same cycles, whichever of them is larger; but for parts that only fit there, the CPU has the same to do."""
+    """In the same cycles, whichever of the scratchpads is larger."""
     small = PRESETS["tiny"].with_(act_rows=512, wgt_tiles=64, acc_rows=128)
     program = tilewright.compile(MODEL, config=small)
     assert isinstance(program, Program)
