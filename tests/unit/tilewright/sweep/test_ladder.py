@@ -62,7 +62,7 @@ def sweep(
 
 def front(points: list[dict[str, Any]]) -> dict[int, tuple[float, ...]]:
     done = [p for p in points if p["state"] == "done"]
-    rows = [(p["metrics"]["objective0"], p["metrics"]["objective1"]) for p in done]
+    rows: list[tuple[float, ...]] = [(p["metrics"]["objective0"], p["metrics"]["objective1"]) for p in done]
     return {done[n]["number"]: rows[n] for n in pareto_front(rows)}
 
 
