@@ -33,7 +33,7 @@ from tilewright.runtime.inputs import random_inputs
 NETWORKS = ("resnet8", "ds_cnn", "vww", "mobilenet_v2")
 #: Options in the table of docs/machine.md: fields that change the logic, but not the function of the machine.
 OPTIONS = (
-    "vector_passes=1", "vector_passes=2", "semaphores=31", "queue_depth=32", "vector_queue=0",
+    "window_pairs=1", "vector_passes=1", "vector_passes=2", "semaphores=31", "queue_depth=32", "vector_queue=0",
     "gemm_loops=5,vector_loops=4",
 )  # fmt: skip
 HEAD = ("option", "LUT", "FF", "DSP", "block RAM", *NETWORKS)

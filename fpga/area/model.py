@@ -72,6 +72,8 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "decoder of weights": float(c.weight_codes > 0),
         "codes decoded in a cycle": float(c.weight_codes),
         "lanes with wide results": float(c.vector_lanes * c.wide_results),
+        "pushes in pairs": float(c.window_pairs),
+        "bytes of delay lines moved by two": float(c.delay_lines * c.dw_lanes * c.window_pairs),
     }
     lut = logic | {
         # STORE reads as many rows as a beat holds.
@@ -80,6 +82,8 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "operands of the window": float(c.block_in * c.dw_lanes * c.depthwise),
         "bytes of delay lines": float(c.delay_lines * c.dw_lanes),  # their memories included
         "slices of the window": float(c.block_in * c.dw_lanes * (c.dw_slices - 1) * c.depthwise),
+        "slots moved by two": float(c.block_in * c.dw_lanes * c.window_pairs),
+        "second rows of ACT": float(c.block_in * c.act_banks * c.window_pairs),
         "columns of ACC": float(max(c.block_in, c.block_out) - c.dw_lanes),
         "multiplexers of memories": float(scratchpad_memories(c, family).mux_bits),
     }
@@ -101,7 +105,7 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
 #: Sizes and options that the terms grow with; memories, which are counted from their shapes, have no limits.
 _SIZES = (
     "block_in", "block_out", "macs_per_cycle", "vector_lanes", "axi_data_bits", "axi_address_bits", "semaphores",
-    "gemm_loops", "vector_loops", "row_unit", "weight_codes", "packed_weights", "wide_results",
+    "gemm_loops", "vector_loops", "row_unit", "weight_codes", "packed_weights", "wide_results", "window_pairs",
 )  # fmt: skip
 
 
