@@ -18,17 +18,19 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import ADDRESS_BITS
 from tilewright.isa.timing import ACT_READ_CYCLES
 
-#: Readers in priority order; `gemm_second` is there with `window_pairs`.
-READERS = ("gemm", "gemm_second", "vector_a", "vector_b", "store")
+
+def readers_of(config: NpuConfig) -> tuple[str, ...]:
+    """The readers in priority order."""
+    return ("gemm", *(["gemm_second"] if config.window_pairs else []), "vector_a", "vector_b", "store")
 
 
 class ActivationScratchpad(wiring.Component):
     """ACT: rows of block_in int8; row r lives in bank r mod act_banks; each bank has one read and one write port.
 
-    A read is refused if a reader before it in `READERS` asks for the same bank in the same cycle (whether or not that
-    reader can use it). GEMM never asks for two rows in one bank, nor does VECTOR. STORE asks for as many rows as a beat
-    holds and gets those before the first one refused. A write of LOAD is refused if VECTOR writes one of its banks.
-    Refused requests are repeated by the requester.
+    A read is refused if a reader before it in `readers_of` asks for the same bank in the same cycle (whether or not
+    that reader can use it). GEMM never asks for two rows in one bank, nor does VECTOR. STORE asks for as many rows as a
+    beat holds and gets those before the first one refused. A write of LOAD is refused if VECTOR writes one of its
+    banks. Refused requests are repeated by the requester.
 
     Latency: read ACT_READ_CYCLES; a row written in cycle t is seen by reads of cycle t+1.
 
@@ -63,7 +65,7 @@ class ActivationScratchpad(wiring.Component):
         def bank(row: Value) -> Value:
             return row[:bank_bits]
 
-        names = [name for name in READERS if name in self.signature.members]
+        names = readers_of(c)
         readers = [getattr(self, name) for name in names]
         last = len(readers) - 1
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.unit.simulator.by_hand import TALL, WIDE, bench
+from tests.unit.simulator.by_hand import TALL, TINY, WIDE, bench
 from tilewright.isa.encoding import op
 
 
@@ -67,3 +67,21 @@ def test_depthwise_rows_where_block_out_is_larger(path: str) -> None:
     b.pads.wgt[0, :, 0] = 1
     b.run([op("DEPTHWISE", step0=1, step1=1, acc=3)])
     assert b.pads.acc[12:16].tolist() == [1, 2, 3, 4] and np.count_nonzero(b.pads.acc) == 4
+
+
+def test_pushes_in_pairs_are_fewer_steps_of_the_same_sums(path: str) -> None:
+    """Lines of 7 pushes take 4 steps, with outputs behind every second push as well as without."""
+    found, steps = [], []
+    for pairs, stride in ((0, 1), (1, 1), (1, 4)):  # rows in one bank go one by one
+        b = bench(path, TINY.with_(window_pairs=pairs))
+        b.fill()
+        levels = [
+            op("GEMM_LOOP", level=0, count=7, act_stride=stride, acc_stride=1),
+            op("GEMM_LOOP", level=1, count=4, act_stride=7, acc_stride=9),
+            op("GEMM_LOOP", level=2, count=2, act_stride=3, acc_stride=30),
+        ]
+        counters = b.run([*levels, op("DEPTHWISE", act=5, start0=2, step0=2, start1=1, step1=2)])
+        found.append(b.pads.acc.copy())
+        steps.append(counters.macs // TINY.macs_per_cycle)
+    assert steps == [56, 2 * (4 + 4 + 4 + 4), 56]
+    assert np.array_equal(found[0], found[1])

@@ -6,7 +6,15 @@ from random import Random
 
 import pytest
 
-from tilewright.compiler.npu.layers.depthwise_passes import _MAX_START, Slots, TapGroup, _axis_options, _best_strip
+from tilewright.compiler.npu.layers.depthwise_passes import (
+    _MAX_START,
+    Slots,
+    TapGroup,
+    _axis_options,
+    _best_strip,
+    plan_passes,
+)
+from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 
 
 def ages(slots: Slots, delay: int) -> list[int]:
@@ -61,3 +69,30 @@ def test_cheapest_strips() -> None:
                 age = ages(slots, delay)[slots.slot(rows, columns, height, i, j)]
                 assert age == j * columns.lag * height + i * rows.lag
     assert 50 < misfits < 500 and apart > 30
+
+
+def test_strips_in_pairs_are_counted_by_their_steps() -> None:
+    """A push without output takes half a step: an output of stride 2 about two in place of four."""
+    slots = Slots(16, 5, 16, 4)
+    taps = TapGroup(0, 1, 3, 1, 1, 2)
+    size, steps = _best_strip(slots, taps, taps, (28, 28), True) or (0, 0)
+    lines = [min(size, 28 - first) for first in range(0, 28, size)]
+    counted = 0
+    for outputs in lines:
+        pushes = taps.pushes(outputs)
+        with_output = [push >= 2 and push % 2 == 0 for push in range(pushes)]
+        at = step = 0
+        while at < pushes:
+            at, step = at + (1 if with_output[at] or at + 1 == pushes else 2), step + 1
+        counted += 28 * step + (taps.pushes(28) - 28) * -(-pushes // 2) + 2
+    assert steps == counted < 2.7 * 28 * 28
+    alone = _best_strip(slots, taps, taps, (28, 28))
+    assert alone is not None and alone[1] > 4 * 28 * 28
+
+
+def test_passes_in_pairs_lie_along_rows_where_columns_meet_in_a_bank() -> None:
+    """Vectors of a column are as many rows of ACT apart as the band has columns: 16 here, of 4 banks."""
+    window = SlidingWindow((3, 3), (1, 1), (1, 1))
+    (one,), steps = plan_passes(Slots(16, 5, 16, 4), window, (14, 14))
+    _, before = plan_passes(Slots(16, 5, 16), window, (14, 14))
+    assert one.axis == 1 and steps == 14 * 15 + 2 * 8 + 2 < before
