@@ -17,7 +17,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Mux, Signal, Value
+from amaranth.hdl import Array, C, Cat, Mux, Signal, Value
 
 from tilewright.hw.gemm.array import MacArray
 from tilewright.hw.gemm.gemm import Gemm
@@ -41,6 +41,9 @@ from verification.formal.machines import SMALL
 SQUARE = SMALL.with_(name="formal_4x4")
 TALL = SMALL.with_(name="formal_4x8", block_out=8)
 FLAT = SMALL.with_(name="formal_8x4", block_in=8, window_delay=3)
+#: With two pushes in a step, without and with delay lines.
+PAIRS = SQUARE.with_(name="formal_pairs", window_pairs=1)
+FLAT_PAIRS = FLAT.with_(name="formal_flat_pairs", window_pairs=1)
 
 
 def _gemm(b: Bench, c: NpuConfig, **inputs: Any) -> tuple[Gemm, Any, Value]:
@@ -97,6 +100,9 @@ def windows(b: Bench, c: NpuConfig, steps: Any, good: Value, require: Callable[[
         require(implies(mac & depthwise & ~steps.clear, value == kept))
     require(implies(mac & depthwise, steps.slice < c.dw_slices))
     require(implies(mac & ~depthwise, steps.emits))
+    if c.window_pairs:
+        apart = steps.delay != 1 if c.delay_lines else C(1, 1)
+        require(implies(mac & steps.twice, depthwise & ~steps.clear & apart))
     return shifts
 
 
@@ -136,20 +142,27 @@ def gemm_window(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     # The vector comes ACT_READ_CYCLES after the step, and is in the window a cycle later.
     read, operand = ACT_READ_CYCLES, ACT_READ_CYCLES + 1
     vector, delay = gemm.act.data, Signal(range(c.window_delay + 1), name="delay")
-    newest, delays = vector.word_select(at("slice", read), 8 * lanes), at("delay", read) if c.delay_lines else 0
+    part, delays = at("slice", read), at("delay", read) if c.delay_lines else 0
+    newest = vector.word_select(part, 8 * lanes)
+    second = gemm.second.data.word_select(part, 8 * lanes) if c.window_pairs else newest
     pushed, clears = at("mac", read) & at("depthwise", read), at("clear", read)
     oldest = c.block_in - 1 + c.window_delay * c.delay_lines
     # Pushes of the instruction, and those behind the marked one; both stay at a number that no slot waits for.
     pushes, behind = (Signal(range(oldest + 3), name=name) for name in ("pushes", "behind"))
     there, marked, mark = Signal(name="there"), Signal(8 * lanes, name="marked"), b.free(1, "mark")
     most = oldest + 2
+    twice = at("twice", read) if c.window_pairs else C(0, 1)
+    more = Mux(twice, 2, 1)
     with b.m.If(pushed):
-        b.m.d.sync += pushes.eq(Mux(clears, 1, Mux(pushes == most, most, pushes + 1)))
-        b.m.d.sync += behind.eq(Mux(behind == most, most, behind + 1))
+        b.m.d.sync += pushes.eq(Mux(clears, 1, Mux(pushes + more > most, most, pushes + more)))
+        b.m.d.sync += behind.eq(Mux(behind + more > most, most, behind + more))
         with b.m.If(clears):
             b.m.d.sync += [there.eq(0), delay.eq(delays)]
         with b.m.If(mark):
-            b.m.d.sync += [there.eq(1), behind.eq(0), marked.eq(newest)]
+            b.m.d.sync += [there.eq(1), behind.eq(twice), marked.eq(newest)]
+        if c.window_pairs:
+            with b.m.If(twice & b.free(1, "mark_second")):
+                b.m.d.sync += [there.eq(1), behind.eq(0), marked.eq(second)]
     shifting = Signal(name="shifting")  # the last step was one of DEPTHWISE
     with b.m.If(at("mac", read)):
         b.m.d.sync += shifting.eq(pushed)
@@ -196,6 +209,9 @@ def gemm_window(only: str | None, c: NpuConfig = SQUARE) -> Bench:
         (gemm.act.valid == steps.act_read) & (gemm.act.row == steps.act_row),
         "`Gemm`: ACT and WGT are asked for the rows that the step names, in its cycle",
     )
+    if c.window_pairs:
+        asks = gemm.second.valid == (steps.act_read & steps.twice)
+        b.check("reads", asks & (gemm.second.row == steps.act_second))
     b.check("reads", (gemm.wgt.valid == steps.wgt_read) & (gemm.wgt.row == steps.wgt_row))
     return b
 

@@ -17,11 +17,15 @@ def _on(name: str, config: NpuConfig, cycles: int, *, induction: bool, quick: bo
 
 PROOFS: tuple[Proof, ...] = (
     Proof("gemm_nest", step_benches.gemm_nest, False, 10, quick=False),
+    Proof("gemm_nest_pairs", functools.partial(step_benches.gemm_nest, pairs=True), False, 10, quick=False),
     _on("gemm_steps", step_benches.SQUARE, 12, induction=False),
     _on("gemm_steps", step_benches.TALL, 12, induction=False),
     _on("gemm_steps", step_benches.FLAT, 12, induction=False),
+    _on("gemm_steps", step_benches.PAIRS, 12, induction=False),
     _on("gemm_window", data_benches.SQUARE, 4, induction=True, quick=True),
     _on("gemm_window", data_benches.FLAT, 14, induction=False),
+    _on("gemm_window", data_benches.PAIRS, 4, induction=True),
+    _on("gemm_window", data_benches.FLAT_PAIRS, 14, induction=False),
     _on("gemm_array", data_benches.SQUARE, 7, induction=False),
     _on("gemm_array", data_benches.TALL, 7, induction=False),
     _on("gemm_array", data_benches.FLAT, 7, induction=False),

@@ -40,12 +40,13 @@ _COMMON = {"gemm_loops": 3, "act_rows": 4, "wgt_tiles": 3, "prm_rows": 2, "semap
 SQUARE = Shrunk(name="formal_4x4", block_in=4, block_out=4, acc_rows=3, **_COMMON)
 TALL = Shrunk(name="formal_4x8", block_in=4, block_out=8, acc_rows=2, **_COMMON)
 FLAT = Shrunk(name="formal_8x4", block_in=8, block_out=4, acc_rows=4, window_delay=3, **_COMMON)
+PAIRS = FLAT.with_(name="formal_pairs", window_pairs=1, act_rows=8)
 
 
-def gemm_nest(only: str | None) -> Bench:
+def gemm_nest(only: str | None, *, pairs: bool = False) -> Bench:
     """Loops as GEMM has them, which are started whenever it likes, also by what is no instruction."""
     b = Bench(only)
-    nest = LoopNest(3, ("act", "acc"), ("acc",), 3)
+    nest = LoopNest(3, ("act", "acc"), ("acc",), 3, pairs=pairs)
     b.part("nest", nest)
     plain = PlainNest(b, nest)
     b.assume(implies(nest.configure, (nest.level < nest.levels) & (nest.count != 0)))
@@ -71,7 +72,7 @@ def gemm_nest(only: str | None) -> Bench:
         Cut("nest.group_last_stepped", 10),
     )
     for name, value in plain.values.items():
-        of = {"act": "addresses", "acc": "gates"}.get(name, "order" if name in ("carry", "last") else "groups")
+        of = {"act": "addresses", "acc": "gates"}.get(name, "order" if name in ("carry", "last", "twice") else "groups")
         b.check(of, implies(plain.active, getattr(nest, name) == value))
     return b
 
@@ -140,12 +141,14 @@ def gemm_steps(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     pc = Signal.like(control.pc, name="pc")
     loops, index = _Loops(b, control, c.gemm_loops), [Signal(_INDEX_BITS, name=f"index{k}") for k in levels]
     sync, depthwise = is_instruction(now, "GEMM_SYNC"), is_instruction(now, "DEPTHWISE")
-    at_end = [i == count - 1 for i, count in zip(index, loops.values["count"])]
+    twice = Signal(name="pushes_twice")  # the step makes the next push of the line, too
+    at = [index[0] + twice, *index[1:]]  # where its product, if any, belongs
+    at_end = [i == count - 1 for i, count in zip(at, loops.values["count"])]
     final = sync | Cat(at_end).all()
     with b.m.If(steps.step):
         for k in levels:
             with b.m.If(Cat(at_end[:k]).all()):
-                b.m.d.sync += index[k].eq(Mux(at_end[k], 0, index[k] + 1))
+                b.m.d.sync += index[k].eq(Mux(at_end[k], 0, at[k] + 1))
         with b.m.If(final):
             b.m.d.sync += busy.eq(0)
     with b.m.If(control.start):
@@ -158,28 +161,44 @@ def gemm_steps(only: str | None, c: NpuConfig = SQUARE) -> Bench:
 
     # What the table says of the step.
     outer = [depthwise | (field(now, "GEMM", "reduce") <= k) for k in levels]
-    emits, emission = [~depthwise], list(index)
+    emission: list[Value] = list(at)
     counts_of: list[Value] = []
+
+    def past_start(k: int, place: Value) -> tuple[Value, Value]:
+        """Whether an index of level k is one with an output, and indices behind the first such one."""
+        past = place - field(now, "DEPTHWISE", f"start{k}")
+        behind = past.as_unsigned()[:_INDEX_BITS]
+        return (past >= 0) & (behind % field(now, "DEPTHWISE", f"step{k}") == 0), behind
+
     for k in range(2):
-        past = index[k] - field(now, "DEPTHWISE", f"start{k}")
-        every = field(now, "DEPTHWISE", f"step{k}")
-        counts_of.append((past >= 0) & (past.as_unsigned()[:_INDEX_BITS] % every == 0))
-        emission[k] = Mux(depthwise, past.as_unsigned()[:_INDEX_BITS] // every, index[k])
+        counts, behind = past_start(k, at[k])
+        counts_of.append(counts)
+        emission[k] = Mux(depthwise, behind // field(now, "DEPTHWISE", f"step{k}"), at[k])
     emits = ~depthwise | Cat(counts_of).all()
+    if c.window_pairs:
+        strides = [loops.values[f"{a}_stride"][0] for a in ("act", "wgt")]
+        apart = (strides[0].as_unsigned() % c.act_banks != 0) & (strides[1] == 0)
+        apart &= field(now, "DEPTHWISE", "delay") != 1
+        silent = ~(past_start(0, index[0])[0] & past_start(1, index[1])[0])
+        more = (index[0] + 1 < loops.values["count"][0]) & Cat(index).any()
+        b.m.d.comb += twice.eq(depthwise & apart & silent & more)
     rows: dict[str, Value] = {}
     for a in ADDRESSES:
-        places = emission if a == "acc" else index
+        places = {"act": index, "wgt": at, "acc": emission}[a]
         walked = [
             place[:bits] * stride[:bits].as_unsigned() for place, stride in zip(places, loops.values[f"{a}_stride"])
         ]
         if a == "acc":
             walked = [Mux(o, x, 0) for o, x in zip(outer, walked)]
         rows[a] = reduce(add, walked, parameter(a))[:bits]
+    if c.window_pairs:
+        rows["second"] = (rows["act"] + loops.values["act_stride"][0].as_unsigned())[:bits]
     # Elements of ACC before the row.
     first_element = rows["acc"] * Mux(depthwise, c.dw_lanes, c.block_out)
     place, lane = first_element // max(c.block_in, c.block_out), first_element % max(c.block_in, c.block_out)
     wrong = [
         ("act", rows["act"] >= c.act_rows),
+        *([("second", twice & (rows["second"] >= c.act_rows))] if c.window_pairs else []),
         ("wgt", emits & (rows["wgt"] >= c.wgt_tiles)),
         ("acc", emits & (first_element >= c.acc_rows * c.block_out)),
     ]
@@ -208,6 +227,13 @@ def gemm_steps(only: str | None, c: NpuConfig = SQUARE) -> Bench:
         Cut("steps.wgt_row"),
     )
     b.check("reads", implies(product, (steps.act_row == rows["act"]) & implies(emits, steps.wgt_row == rows["wgt"])))
+    if c.window_pairs:
+        b.state(
+            "pairs",
+            "DEPTHWISE: a push without output is made with the next one of its line by the rule of `window_pairs`",
+            Cut("steps.next_allowed"),
+        )
+        b.check("pairs", implies(product, (steps.twice == twice) & implies(twice, steps.act_second == rows["second"])))
     b.check(
         "emits",
         implies(product, steps.emits == emits),
@@ -232,7 +258,7 @@ def gemm_steps(only: str | None, c: NpuConfig = SQUARE) -> Bench:
         Cut("steps.inner"),
     )
     b.check("groups", implies(product, steps.accumulate == parameter("accumulate")))
-    for port, ends in (("first", [i == 0 for i in index]), ("last", at_end)):
+    for port, ends in (("first", [i == 0 for i in at]), ("last", at_end)):
         b.check("groups", implies(product, getattr(steps, port) == Cat(o | e for o, e in zip(outer, ends)).all()))
     groups(b, steps, good, functools.partial(b.check, "groups"))
     b.state(

@@ -40,14 +40,23 @@ class PlainNest:
         # Indices, and index * stride by adding; an outer address adds where its gate is open.
         self.index = index = [Signal(COUNT_BITS, name=f"nest_index{k}") for k in levels]
         offset = {a: [Signal(nest.bits, name=f"{a}_offset{k}") for k in levels] for a in nest.addresses}
-        at_last = [i == count - 1 for i, count in zip(index, counts[1])]
+        at_last: list[Value] = [i == count - 1 for i, count in zip(index, counts[1])]
+        twice = Signal(name="nest_twice")  # two iterations of level 0
+        if nest.pairs:
+            left = counts[1][0] - 1 - index[0]
+            at_last[0] = (left == 0) | (twice & (left == 1))
+            then = Mux(at_last[0], counts[1][0] - 1, left - Mux(twice, 2, 1))  # left behind this step
+            with b.m.If(nest.step):
+                b.m.d.sync += twice.eq(nest.pair & (then != 0))
         below: list[Value] = [C(1)]
         for k in levels:
             with b.m.If(nest.step & below[k]):
-                b.m.d.sync += index[k].eq(Mux(at_last[k], 0, index[k] + 1))
+                both = twice if k == 0 else C(0, 1)
+                b.m.d.sync += index[k].eq(Mux(at_last[k], 0, index[k] + Mux(both, 2, 1)))
                 for a in nest.addresses:
                     gate = getattr(nest, f"{a}_gate")[k] if a in nest.outer else 1
-                    more = offset[a][k] + Mux(gate, strides[a][1][k], 0)
+                    stride = strides[a][1][k] if a in nest.outer else Mux(both, strides[a][1][k] << 1, strides[a][1][k])
+                    more = offset[a][k] + Mux(gate, stride, 0)
                     b.m.d.sync += offset[a][k].eq(Mux(at_last[k], 0, more))
             below.append(below[k] & at_last[k])
         with b.m.If(nest.start):
@@ -56,7 +65,7 @@ class PlainNest:
             for a in nest.addresses:
                 b.m.d.sync += [now.eq(following) for following, now in zip(*strides[a])]
                 b.m.d.sync += [bases[a].eq(getattr(nest, f"{a}_base")), *(o.eq(0) for o in offset[a])]
-            b.m.d.sync += [i.eq(0) for i in index]
+            b.m.d.sync += [*(i.eq(0) for i in index), twice.eq(0)]
         with b.m.Elif(nest.step & below[-1]):
             b.m.d.sync += active.eq(0)
         self.values: dict[str, Value] = {
@@ -65,6 +74,8 @@ class PlainNest:
             "group_first": Cat(~inner[k] | (index[k] == 0) for k in levels).all(),
             "group_last": Cat(~inner[k] | at_last[k] for k in levels).all(),
         }
+        if nest.pairs:
+            self.values["twice"] = twice
         for a in nest.addresses:
             outside = a in nest.outer
             terms = [Mux(inner[k], 0, offset[a][k]) if outside else offset[a][k] for k in levels]
