@@ -103,6 +103,8 @@ def hold_bias(rounded: Weights, bias: np.ndarray, x_scale: float, axis: int | No
     scale = np.maximum(rounded.scale, least.astype(np.float32))
     silent = ~rounded.values.any(axis=_others(rounded.values, axis)) & (least * MAX_BIAS > SMALLEST)
     scale = np.where(silent, (least * (MAX_BIAS / _SILENT_BIAS)).astype(np.float32), scale)
+    if np.array_equal(scale, rounded.scale):
+        return rounded
     return replace(rounded, values=round_weights(rounded.values, scale / rounded.scale, axis), scale=scale)
 
 

@@ -217,6 +217,29 @@ def test_steps_that_miss_the_goal_stay_in_floats() -> None:
     assert found.chosen.kept >= 1 and found.fastest.kept == 0
 
 
+def test_no_worse_than_with_recurrent_layers_in_floats() -> None:
+    """The plain quantiser leaves an LSTM behind large products in floats; where that has more dB, the steps stay so."""
+    model, random = _network("LSTM", {}, steps=20, keep=3.0), np.random.default_rng(5)
+    samples = _samples(model)
+    for name, shape in (("in", (_INPUTS, 64)), ("back", (64, _INPUTS))):
+        value = random.normal(size=shape) / np.sqrt(shape[0])
+        model.graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), name))
+    before = [("MatMul", ["x", "in"]), ("Relu", ["wide"]), ("MatMul", ["relu", "back"])]
+    names = ["wide", "relu", "front"]
+    nodes = [helper.make_node(op, reads, [made], made) for made, (op, reads) in zip(names, before)]
+    model.graph.node[0].input[0] = "front"
+    nodes += model.graph.node
+    del model.graph.node[:], model.graph.output[1:]
+    model.graph.node.extend(nodes)
+    prepared = prepare(model)
+    found = tune(Recipe(prepared), samples, Accuracy())
+    by_name = {candidate.name: candidate for candidate in found.candidates}
+    assert by_name["fitted"].decibels < found.floor <= by_name["recurrent layers in floats, minmax"].decibels
+    assert found.chosen.decibels >= found.floor and found.fastest.kept == 0 and 0 < found.chosen.share < 0.7
+    anything = tune(Recipe(prepared), samples, Accuracy(target=None))
+    assert all(candidate.kept == 0 for candidate in anything.candidates)
+
+
 def test_equal_steps_do_not_add_up_errors() -> None:
     """Gates that are the same in each step are rounded alike in each: with i g in one byte 29 dB."""
     model = prepare(_network("LSTM", {}, steps=40, keep=3.0))
