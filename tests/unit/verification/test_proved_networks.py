@@ -11,18 +11,33 @@ from verification import proved_networks
 
 
 @pytest.mark.medium
-def test_digits_are_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert proved_networks.main(["digits@tiny", "--json", str(tmp_path / "found.json")]) == 0
+def test_digits_are_proved_once_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of the same version is taken from the file; the page has it."""
+    files = ["--json", str(tmp_path / "found.json"), "--page", str(tmp_path / "page.md")]
+    assert proved_networks.main(["digits@tiny", "--effort", "1", *files]) == 0
     (row,) = json.loads((tmp_path / "found.json").read_text())
     assert row["proved"] and row["elements"] == 10 and row["accesses"] > 1000 and row["cpu_seconds"] > 0
     assert "digits" in capsys.readouterr().out.splitlines()[1]
+    monkeypatch.setattr(proved_networks, "prove", None)
+    assert proved_networks.main(["digits@tiny", "--effort", "1", *files]) == 0
+    cell = f"{row['cpu_seconds']:.0f} s, {row['megabytes']:.0f}"
+    assert f"| digits | 1 | 10 | {cell} |  |  |  |" in (tmp_path / "page.md").read_text().splitlines()
+
+
+def test_a_program_that_is_not_proved_is_said() -> None:
+    row = proved_networks.Row("digits", "tiny", 2, False, 10, 5, "not proved: a reason", 1.0, 2, 3.0, "abc")
+    lines = proved_networks.page([row]).splitlines()
+    assert "| digits | 2 | 10 | **no** |  |  |  |" in lines
+    assert lines[-1] == "* digits on `tiny`, effort 2: not proved: a reason"
 
 
 def test_unknown_cases_and_absent_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         proved_networks.main(["digits@nowhere"])
     monkeypatch.setenv("TILEWRIGHT_MODELS", str(tmp_path))
-    assert proved_networks.main(["resnet8_int8@base"]) == 2
+    assert proved_networks.main(["resnet8_int8@base", "--json", str(tmp_path / "found.json")]) == 2
 
 
 @pytest.mark.medium
