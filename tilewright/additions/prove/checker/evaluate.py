@@ -100,18 +100,13 @@ def relayout(node: Node) -> Array:
     plain = shape if not block else (shape[0], *shape[2:-1], shape[1] * block)
     if (node["xor"] != 0) != (node.type().dtype != node.result.dtype):
         raise NoRule("no rule for a Relayout that does not store uint8 less 128")
-    inside = np.ones(plain, bool)
-    index = []
-    for axis, table in enumerate(node["tables"]):
-        at = np.zeros((1,) * len(plain), np.int64)
+    index = np.zeros((len(node["tables"]), *plain), np.int64)  # of the element on every axis of the operand
+    for places, table in zip(index, node["tables"], strict=True):
         for along, values in table.items():
-            wide = [1] * len(plain)
-            wide[along] = -1
-            at = at + np.asarray(values, np.int64).reshape(wide)
-        inside = inside & (at >= 0) & (at < x.shape[axis])
-        index.append(np.broadcast_to(np.clip(at, 0, x.shape[axis] - 1), plain))
-    fill = node.names.bytes[((node["fill"] & 255) ^ 128) - 128]
-    found = np.where(inside[..., None], x[tuple(index)] if index else x.reshape(-1)[:CELL], fill)
+            places += np.reshape(values, [-1 if axis == along else 1 for axis in range(len(plain))])
+    sizes = np.reshape(x.shape[:-1], (-1, *(1,) * len(plain)))
+    inside = np.asarray(((index >= 0) & (index < sizes)).all(axis=0))
+    found = np.where(inside[..., None], x[tuple(np.clip(index, 0, sizes - 1))], node.names.bytes[node["fill"] & 255])
     if block:
         found = np.moveaxis(found.reshape(*plain[:-1], shape[1], block, CELL), -3, 1)
     return np.ascontiguousarray(found)
@@ -160,7 +155,9 @@ def modulo(node: Node) -> Array:
 def numbers(graph: QuantisedGraph) -> dict[str, int]:
     """The number of values of the inputs that are one integer and select rows of tables."""
     found: dict[str, int] = {}
-    same = {n: n for n in graph.inputs if graph.values[n].dtype.kind == "i" and np.prod(graph.values[n].shape) == 1}
+    states = {begin for begin, *_ in graph.states.values()}
+    integers = [n for n in graph.inputs if graph.values[n].dtype.kind == "i" and n not in states]
+    same = {n: n for n in integers if np.prod(graph.values[n].shape) == 1}
     for step in graph.steps:
         if step.op in _SHAPED and step.inputs[0] in same:
             same[step.outputs[0]] = same[step.inputs[0]]

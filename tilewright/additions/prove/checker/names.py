@@ -196,15 +196,10 @@ class Names(Functions):
                 roots[here] = (elements - int(left[0])) % PRIMES * inverse % PRIMES
             else:
                 rest = (elements - roots[here].astype(np.int64) * divisor) % PRIMES
-                self.ranges.keep(rest, self._facts(rest, left.min(), left.max(), max(1, np.gcd.reduce(left))))
-            new = self._facts(roots[here], quotients.min(), quotients.max(), 1)
+                self.ranges.keep(rest, np.tile([left.min(), left.max(), max(1, np.gcd.reduce(left))], (len(rest), 1)))
+            new = np.tile([quotients.min(), quotients.max(), 1], (len(elements), 1))
             self.ranges.keep(roots[here], new)
             self.reach.keep(roots[here], new[:, :2])
-
-    @staticmethod
-    def _facts(elements: Array, *values: int) -> Array:
-        """The same values for each element, int64 [m, n]."""
-        return np.tile(np.array(values, np.int64), (len(elements), 1))
 
     def bytes_of(self, sums: Array) -> Array:
         """Cells [..., 4, CELL] of the bytes of integers, the lowest first: together they are the integers again."""
