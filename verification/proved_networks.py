@@ -1,6 +1,6 @@
 """Proofs of whole networks: a table of `tilewright prove` over networks, machines and efforts.
 
-    python -m verification.proved_networks                          all of them, and docs/verification/proved.md
+    python -m verification.proved_networks                          all of them, and the table of the page
     python -m verification.proved_networks digits@tiny bert@base --effort 1
 
 Networks are the trained digits, MLPerf Tiny's trained ones and vit_tiny in $TILEWRIGHT_MODELS (else
@@ -29,7 +29,8 @@ from tilewright.common.store import sources_digest, write_atomically
 from verification.cosim_networks import model_file
 from verification.measured import today
 
-PAGE, FOUND = ROOT / "docs" / "verification" / "proved.md", ROOT / "build" / "proved.json"
+PAGE, FOUND = ROOT / "docs" / "verification" / "prove.md", ROOT / "build" / "proved.json"
+START, END = "<!-- proved: python -m verification.proved_networks -->", "<!-- end of proved -->"
 _LLAMA = ("--state", "auto", "--entry", "prefill:input_ids=1,32", "--entry", "decode:input_ids=1,1")
 #: Networks of the zoo with the parameters of their quantised form, and what the commands get beside the model.
 ZOO: dict[str, tuple[str, dict[str, object], Sequence[str]]] = {
@@ -121,18 +122,13 @@ def prove(network: str, config: str, model: Path, effort: int = 1) -> Row:
     )  # fmt: skip
 
 
-def page(rows: Sequence[Row]) -> str:
-    """The page with the table of rows."""
+def table(rows: Sequence[Row]) -> str:
+    """The table of rows, and what is said of those that are not proved."""
     versions = sorted({row.sources[:12] for row in rows})
     cells = {row.case: row for row in rows}
     lines = [
-        "# Proved networks",
-        "",
-        f"Written by `python -m verification.proved_networks`, {today()}: {sum(row.proved for row in rows)} of "
-        f"{len(rows)} programs are proved for all inputs, at {'one version' if len(versions) == 1 else 'the versions'} "
-        f"{', '.join(versions)} of prover, compiler and ISA. [prove.md](prove.md) says what that means.",
-        "",
-        "A cell has the CPU seconds and the MiB of the proof, without the compilation; an empty one was not run.",
+        f"Of {today()}: {sum(row.proved for row in rows)} of {len(rows)} programs are proved, version "
+        f"{', '.join(versions)} of prover, compiler and ISA.",
         "",
         f"| network | effort | elements of outputs | {' | '.join(f'`{config}`' for config in CONFIGS)} |",
         f"|---|---|---|{'---|' * len(CONFIGS)}",
@@ -145,7 +141,13 @@ def page(rows: Sequence[Row]) -> str:
                 parts = ["" if row is None else row.cell for row in found]
                 lines.append(f"| {network} | {effort} | {known[0].elements:,} | {' | '.join(parts)} |")
     failed = [f"* {row.network} on `{row.config}`, effort {row.effort}: {row.said}" for row in rows if not row.proved]
-    return "\n".join([*lines, *([""] if failed else []), *failed]) + "\n"
+    return "\n".join([*lines, *([""] if failed else []), *failed])
+
+
+def write(page: Path, rows: Sequence[Row]) -> None:
+    """Puts the table of rows between the marks of a page."""
+    head, rest = page.read_text(encoding="utf-8").split(START)
+    write_atomically(page, f"{head}{START}\n{table(rows)}\n{END}{rest.split(END)[1]}")
 
 
 def known_rows(path: Path) -> list[Row]:
@@ -165,7 +167,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--json", type=Path, default=FOUND, help="rows, those of earlier runs too (default %(default)s)"
     )
-    parser.add_argument("--page", type=Path, help="write the table here (default, of all cases: %(default)s)")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table between this page's marks")
     options = parser.parse_args(arguments)
     for case in options.cases:
         if case not in known:
@@ -193,8 +195,8 @@ def main(arguments: list[str]) -> int:
             write_atomically(options.json, json.dumps([asdict(each) for each in rows.values()], indent=2) + "\n")
             print(f"{network:22}{config:8}{effort:<8}{row.elements:10,}{row.accesses:12,}{row.cpu_seconds:8.1f}"
                   f"{row.megabytes:7.0f}  {row.said[:60]}", flush=True)  # fmt: skip
-    if target := options.page or (PAGE if not options.cases and found else None):
-        write_atomically(target, page(list(rows.values())))
+    if target := options.write or (PAGE if not options.cases and found else None):
+        write(target, list(rows.values()))
     return failed + sum(not row.proved for row in found) if found or failed else 2
 
 

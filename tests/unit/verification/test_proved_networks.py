@@ -15,7 +15,9 @@ def test_digits_are_proved_once_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row of the same version is taken from the file; the page has it."""
-    files = ["--json", str(tmp_path / "found.json"), "--page", str(tmp_path / "page.md")]
+    page, marks = tmp_path / "page.md", (proved_networks.START, proved_networks.END)
+    page.write_text("Before.\n\n{}\nOld.\n{}\n\nBehind.\n".format(*marks))
+    files = ["--json", str(tmp_path / "found.json"), "--write", str(page)]
     assert proved_networks.main(["digits@tiny", "--effort", "1", *files]) == 0
     (row,) = json.loads((tmp_path / "found.json").read_text())
     assert row["proved"] and row["elements"] == 10 and row["accesses"] > 1000 and row["cpu_seconds"] > 0
@@ -23,12 +25,15 @@ def test_digits_are_proved_once_and_written(
     monkeypatch.setattr(proved_networks, "prove", None)
     assert proved_networks.main(["digits@tiny", "--effort", "1", *files]) == 0
     cell = f"{row['cpu_seconds']:.0f} s, {row['megabytes']:.0f}"
-    assert f"| digits | 1 | 10 | {cell} |  |  |  |" in (tmp_path / "page.md").read_text().splitlines()
+    lines = page.read_text().splitlines()
+    assert f"| digits | 1 | 10 | {cell} |  |  |  |" in lines
+    assert "Old." not in lines and [lines[0], lines[-1]] == ["Before.", "Behind."]
+    assert proved_networks.START in proved_networks.PAGE.read_text(encoding="utf-8")
 
 
 def test_a_program_that_is_not_proved_is_said() -> None:
     row = proved_networks.Row("digits", "tiny", 2, False, 10, 5, "not proved: a reason", 1.0, 2, 3.0, "abc")
-    lines = proved_networks.page([row]).splitlines()
+    lines = proved_networks.table([row]).splitlines()
     assert "| digits | 2 | 10 | **no** |  |  |  |" in lines
     assert lines[-1] == "* digits on `tiny`, effort 2: not proved: a reason"
 
