@@ -3,46 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from tilewright.common import store
+from tilewright.common.installation import install_extra
 from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.importer.mlir_graph import is_graph, read_graph
 from tilewright.compiler.importer.tosa import import_tosa
 
+_READERS = ("iree.compiler.ir", "torch_mlir.ir")  # packages whose MLIR has TOSA
 
-def import_mlir(source: str | Path, shapes: dict[str, Sequence[int]] | None = None) -> Graph:
+
+def import_mlir(source: str | Path | bytes, shapes: dict[str, Sequence[int]] | None = None) -> Graph:
     """Reads a TOSA program or a graph.
 
     Args:
-        source: file name, or the text itself (text has line breaks).
-        shapes: not accepted: the shapes of MLIR text are fixed.
+        source: file name, the text itself (text has line breaks), or bytecode.
+        shapes: of a TOSA program's arguments whose batch is left open.
 
     Raises:
         CompileError: damaged text, with the place. UnsupportedError: valid MLIR that is not supported.
     """
-    text, name = _text(source)
+    name = (
+        Path(source).name if isinstance(source, Path) or (isinstance(source, str) and "\n" not in source) else "model"
+    )
+    text = mlir_text(source)
     try:
+        if not is_graph(text):
+            return import_tosa(text, name, shapes)
         if shapes:
-            raise UnsupportedError("shapes are fixed in MLIR; export the model with other shapes")
-        return read_graph(text) if is_graph(text) else import_tosa(text, name)
+            raise UnsupportedError("the shapes of a graph that Tilewright wrote are fixed")
+        return read_graph(text)
     except CompileError as error:
         raise type(error)(f"{name}: {one_line(error)}") from error
 
 
-def _text(source: str | Path) -> tuple[str, str]:
+def mlir_text(source: str | Path | bytes) -> str:
+    """MLIR as text, given as a file name, text, or bytecode, which the MLIR of an installed package reads.
+
+    Raises:
+        CompileError: no such file, damaged. UnsupportedError: bytecode, and no package that reads it.
+    """
     if isinstance(source, str) and "\n" in source:
-        return source, "model"
-    try:
-        data = store.read(source)
-    except OSError as error:
-        raise CompileError(f"{source}: cannot be read: {error.strerror or error}") from error
-    name = Path(source).name
+        return source
+    if isinstance(source, bytes):
+        data, name = source, "model"
+    else:
+        try:
+            data, name = store.read(source), Path(source).name
+        except OSError as error:
+            raise CompileError(f"{source}: cannot be read: {error.strerror or error}") from error
     if data[:4] == b"ML\xefR":
-        raise UnsupportedError(f"{name}: MLIR bytecode; iree-opt or mlir-opt without --emit-bytecode writes it as text")
+        return _decoded(data, name)
     try:
-        return data.decode(), name
+        return data.decode()
     except UnicodeDecodeError as error:
         raise CompileError(f"{name}: damaged MLIR text: byte {error.start} is no UTF-8") from error
+
+
+def _decoded(data: bytes, name: str) -> str:
+    """Bytecode as text, by the first package that is installed."""
+    for package in _READERS:
+        try:
+            ir = import_module(package)
+        except ImportError:
+            continue
+        with ir.Context() as context:
+            context.allow_unregistered_dialects = True
+            try:
+                return str(ir.Module.parse(data).operation.get_asm(print_generic_op_form=True))
+            except (ir.MLIRError, ValueError) as error:
+                why = one_line(error)
+                raise CompileError(f"{name}: MLIR bytecode that {package.split('.')[0]} cannot read: {why}") from error
+    raise UnsupportedError(
+        f"{name}: MLIR bytecode, which IREE or torch-mlir reads: {install_extra('iree')}; or iree-opt writes it as text"
+    )

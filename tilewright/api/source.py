@@ -85,13 +85,12 @@ class ModelSource:
         return graph
 
     def _mlir(self, shapes: dict[str, Sequence[int]] | None) -> Graph:
-        """The graph of MLIR text."""
+        """The graph of MLIR."""
         if self.constants or self.states:
             raise UsageError("constants and states are named for ONNX models only")
-        if not isinstance(self.model, str | Path):
-            raise UsageError("MLIR bytecode: iree-opt or mlir-opt writes it as text")
         from tilewright.compiler.importer.mlir import import_mlir
 
+        assert isinstance(self.model, str | Path | bytes)
         return import_mlir(self.model, shapes)
 
     def _rising(self, graph: Graph) -> Sequence[str]:

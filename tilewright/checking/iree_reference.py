@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.checking.tolerance import Roundings
-from tilewright.common import store
 from tilewright.common.installation import require
 from tilewright.common.text import one_line
+from tilewright.compiler.importer.mlir import mlir_text
 from tilewright.compiler.importer.tosa import HANDLERS
-from tilewright.compiler.importer.tosa.reading import read
+from tilewright.compiler.importer.tosa.reading import generic, read
 from tilewright.errors import UsageError
 
 
@@ -27,13 +27,13 @@ class IreeReference:
     """A TOSA program as IREE runs it.
 
     Args:
-        model: file or text.
+        model: file, text or bytecode.
     """
 
     reason = ""
 
-    def __init__(self, model: str | Path) -> None:
-        self.text = model if isinstance(model, str) and "\n" in model else store.read(model).decode()
+    def __init__(self, model: str | Path | bytes) -> None:
+        self.text = mlir_text(model)
         self.module = read(self.text, tuple(HANDLERS))
         self._function: Any = None
 
@@ -76,27 +76,37 @@ class IreeReference:
 
     def run(self, inputs: Mapping[str, np.ndarray], steps: int = 1) -> dict[str, np.ndarray]:
         """The results by name. Raises UsageError where IREE is not installed, or refuses the program."""
-        function = self._function or self._compiled()
+        function = self._function or self._compiled(inputs)
         found = function(*(np.ascontiguousarray(inputs[name]) for name in self.module.inputs))
         found = list(found) if isinstance(found, tuple | list) else [found]
         types = [self.module.types[k] for k in self.module.body.returns]
-        arrays = [np.asarray(value).astype(t.dtype).reshape(t.shape) for value, t in zip(found, types)]
+        arrays = [np.asarray(value).astype(t.dtype) for value, t in zip(found, types)]
         return dict(zip(self.module.outputs, arrays))
 
     def release(self) -> None:
         """Frees the compiled program."""
         self._function = None
 
-    def _compiled(self) -> Any:
+    def _compiled(self, inputs: Mapping[str, np.ndarray]) -> Any:
+        """The compiled function, of the batch of these inputs where the text leaves it open.
+
+        IREE reads the assembly of its own release; that of others is given to it in the generic form.
+        """
         compiler, runtime = require("iree.compiler"), require("iree.runtime")
-        try:
-            code = compiler.compile_str(
-                self.text, input_type="tosa", target_backends=["llvm-cpu"],
-                extra_args=["--iree-llvmcpu-target-cpu=generic"],
-            )  # fmt: skip
-        except compiler.CompilerToolError as error:
-            lines = [line for line in str(error).splitlines() if "error:" in line]
-            raise UsageError(f"IREE refuses the program: {one_line(lines[0] if lines else str(error))}") from None
+        batch = len(inputs[self.module.inputs[0]]) if self.module.open else 1
+        refusals = []
+        for text in (lambda: self.text, lambda: generic(self.text, tuple(HANDLERS))):
+            try:
+                code = compiler.compile_str(
+                    text().replace("tensor<?x", f"tensor<{batch}x"), input_type="tosa", target_backends=["llvm-cpu"],
+                    extra_args=["--iree-llvmcpu-target-cpu=generic"],
+                )  # fmt: skip
+                break
+            except compiler.CompilerToolError as error:
+                lines = [line for line in str(error).splitlines() if "error:" in line]
+                refusals.append(one_line(lines[0] if lines else str(error)))
+        else:
+            raise UsageError(f"IREE refuses the program: {refusals[-1]}")
         context = runtime.SystemContext(config=runtime.Config("local-sync"))
         context.add_vm_module(runtime.VmModule.copy_buffer(context.instance, code))
         self._function = context.modules.module[self.module.name]

@@ -288,8 +288,7 @@ class Reference:
 def reference_of(model: str | Path | bytes | onnx.ModelProto) -> Reference | LiteRtReference | IreeReference:
     """The reference runtime of a model: LiteRT for TFLite, IREE for TOSA, else onnxruntime."""
     if is_mlir(model):
-        if not isinstance(model, str | Path):
-            raise UsageError("MLIR bytecode: give the program as text")
+        assert isinstance(model, str | Path | bytes)
         from tilewright.checking.iree_reference import IreeReference  # the importer of TOSA
 
         return IreeReference(model)

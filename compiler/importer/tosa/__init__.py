@@ -24,7 +24,7 @@ from tilewright.compiler.importer.tosa import (  # noqa: F401  (they fill the ha
 )
 from tilewright.compiler.importer.tosa.builder import FILE, HANDLERS, TosaBuilder
 from tilewright.compiler.importer.tosa.reading import read
-from tilewright.compiler.importer.tosa.records import Block, TosaModule
+from tilewright.compiler.importer.tosa.records import Block, Shapes, TosaModule
 from tilewright.compiler.limits import check_nodes, check_shape
 from tilewright.compiler.onnx.onnx_ops import OPSET
 
@@ -38,17 +38,22 @@ _ZERO_POINTS = {
 _MOVES = ("reshape", "transpose", "slice", "pad", "tile", "reverse", "max_pool2d", "identity", "concat", "clamp")
 
 
-def import_tosa(text: str, name: str) -> Graph:
+def import_tosa(text: str, name: str, shapes: Shapes | None = None) -> Graph:
     """Reads a TOSA program.
 
     Args:
         text: MLIR text.
         name: name of its file, for the graph's.
+        shapes: of arguments whose batch is left open; 1 if not given.
 
     Raises:
         CompileError: damaged text, with the place. UnsupportedError: valid MLIR that is not supported.
     """
-    return _build(read(text, tuple(HANDLERS)), name)
+    module = read(text, tuple(HANDLERS), shapes)
+    graph = _build(module, name)
+    if module.open and not shapes:
+        graph.notes.append(f"the batch is left open and becomes 1; --shape {module.inputs[0]}=N,... sets another")
+    return graph
 
 
 def _build(module: TosaModule, name: str) -> Graph:

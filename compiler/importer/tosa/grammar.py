@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import bisect
+from io import StringIO
 from typing import Any
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import Builtin, IntegerAttr, StringAttr, UnregisteredOp
+from xdsl.dialects.builtin import Builtin, IntegerAttr, StringAttr, UnregisteredAttr, UnregisteredOp
 from xdsl.dialects.func import Func
 from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
+from xdsl.printer import Printer
 from xdsl.utils.exceptions import DiagnosticException, ParseError, VerifyException
 
 errors = (ParseError, VerifyException, DiagnosticException, ValueError, KeyError, AttributeError, TypeError, IndexError)
+
+_WORDS = {"rounding_mode": "rounding_mode", "mode": "resize_mode", "nan_mode": "nan_mode"}
 
 
 def context(names: tuple[str, ...]) -> Context:
@@ -184,4 +188,18 @@ def _region(p: Any, pairs: list[tuple[Any, Any]], types: list[Any]) -> Any:
     return p.parse_region([argument.resolve(t) for (argument, _), t in zip(pairs, types)])
 
 
-__all__ = ["context", "errors", "parser"]
+def generic(module: Operation) -> str:
+    """A module in the generic form, which all releases of LLVM read alike. The words of TOSA become its attributes."""
+    for op in module.walk():
+        if isinstance(op, UnregisteredOp) and op.name.startswith("tosa."):
+            op.attributes["op_name__"] = StringAttr(op.name)
+            for key, kind in _WORDS.items():
+                if isinstance(word := op.attributes.get(key), StringAttr):
+                    made = UnregisteredAttr.with_name_and_type(f"tosa.{kind}", False)
+                    op.attributes[key] = made(f"tosa.{kind}", False, False, word)
+    stream = StringIO()
+    Printer(stream, print_generic_format=True).print_op(module)
+    return stream.getvalue()
+
+
+__all__ = ["context", "errors", "generic", "parser"]

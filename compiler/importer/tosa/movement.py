@@ -13,6 +13,8 @@ from tilewright.compiler.importer.tosa.records import TosaOp
 @handles("reshape")
 def reshape(b: TosaBuilder, op: TosaOp) -> None:
     sizes = b.ints(1, "new_shape") if len(op.operands) > 1 or "new_shape" in op.attrs else list(b.target().shape)
+    if sizes.count(-1) == 1:
+        sizes[sizes.index(-1)] = int(np.prod(b.shape(0))) // max(-int(np.prod(sizes)), 1)
     if int(np.prod(sizes)) != int(np.prod(b.shape(0))) or tuple(sizes) != b.target().shape:
         raise b.damaged(f"{b.type(0)} as {sizes}; the text has {b.target()}")
     b.finish(b.reshaped(b.value(0), b.target().shape))
@@ -50,6 +52,7 @@ def concat(b: TosaBuilder, op: TosaOp) -> None:
 def cut(b: TosaBuilder, op: TosaOp) -> None:
     rank = len(b.shape(0))
     start, size = b.ints(1, "start", rank), b.ints(2, "size", rank)
+    size = [whole - s if n == -1 else n for s, n, whole in zip(start, size, b.shape(0))]  # of sizes left open
     if any(s < 0 or n < 1 or s + n > whole for s, n, whole in zip(start, size, b.shape(0))):
         raise b.damaged(f"start {start}, size {size} of {b.type(0)}")
     ends = [s + n for s, n in zip(start, size)]

@@ -15,6 +15,7 @@ from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.ops.quantized_op import Clamped
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.importer.tosa.builder import FILE, PLANES, TO_PLANES, TosaBuilder, handles
+from tilewright.compiler.importer.tosa.passes import Pass
 from tilewright.compiler.importer.tosa.records import TosaOp
 
 
@@ -45,19 +46,16 @@ class Sums(Struct):
     reach: tuple[np.ndarray, np.ndarray]
     form: str = PLANES
 
-    @property
-    def channels(self) -> int:
-        return len(self.reach[0])
-
-    def inputs(self, b: TosaBuilder, factors: np.ndarray) -> list[str]:
-        """The operands of the op whose sums are multiplied by these factors."""
-        x = b.relabelled(self.x, np.float32(1), self.zero)
+    def inputs(self, b: TosaBuilder, part: Pass) -> list[str]:
+        """The operands of the op that is one pass of the NPU over these sums."""
+        x, factors = b.relabelled(self.x, np.float32(1), self.zero), part.factors
         if isinstance(self.weights, str):
             return [x, b.relabelled(self.weights, factors[0], self.weight_zero)]
         same = bool(np.all(factors == factors[0]))
         quant = Quant.of(factors[0] if same else factors, self.weight_zero, None if same else self.axis)
-        bias = [] if self.bias is None else [b.constant(self.bias, np.int32)]
-        return [x, b.graph.constant("weights", np.ascontiguousarray(self.weights), quant), *bias]
+        bias = part.offsets if self.bias is None else part.offsets + self.bias
+        given = [b.constant(bias, np.int32)] if bias.any() else []
+        return [x, b.graph.constant("weights", np.ascontiguousarray(self.weights), quant), *given]
 
 
 class Window(Struct):

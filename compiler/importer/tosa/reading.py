@@ -18,7 +18,7 @@ from tilewright.common.installation import require
 from tilewright.common.text import one_line, suggest
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.importer.tosa.lowering import advice
-from tilewright.compiler.importer.tosa.records import DTYPES, Block, TosaModule, TosaOp, TypeOf
+from tilewright.compiler.importer.tosa.records import DTYPES, Block, Shapes, TosaModule, TosaOp, TypeOf
 
 #: Operations around the TOSA ones that need not be in a text.
 _OTHERS = ("builtin.module", "func.func", "func.return")
@@ -29,12 +29,13 @@ _STRING = re.compile(r'//[^\n]*|(?P<start>")[^"\\\n\v\f]*(?:\\(?:["nt\\]|[0-9A-F
 _NAME = re.compile(r'(?:^|[=\s"])([a-z_]\w*)\.([a-z_0-9.]+)')
 
 
-def read(text: str, known: Sequence[str]) -> TosaModule:
+def read(text: str, known: Sequence[str], shapes: Shapes | None = None) -> TosaModule:
     """Reads a program.
 
     Args:
         text: MLIR text: a module with one function, or the function alone.
         known: names of TOSA's operations, without the dialect.
+        shapes: of arguments whose batch, their first size, is left open; 1 if not given.
 
     Raises:
         CompileError: damaged text, with the place. UnsupportedError: other dialects, open shapes, several functions.
@@ -48,7 +49,7 @@ def read(text: str, known: Sequence[str]) -> TosaModule:
     if len(functions) != 1:
         names = ", ".join(f.sym_name.data for f in functions) or "none"
         raise UnsupportedError(f"{len(functions)} functions ({names}); a module with one func.func is accepted")
-    return _Reader(lines).function(functions[0])
+    return _Reader(lines).function(functions[0], shapes or {})
 
 
 def parse(text: str, known: Sequence[str]) -> tuple[Any, dict[int, int]]:
@@ -78,6 +79,12 @@ def parse(text: str, known: Sequence[str]) -> tuple[Any, dict[int, int]]:
         raise CompileError("damaged MLIR text: nested too deeply") from error
 
 
+def generic(text: str, known: Sequence[str]) -> str:
+    """A text in the generic form, which other releases of MLIR read, too."""
+    module, _ = parse(text, known)
+    return str(_machinery().generic(module))
+
+
 def _unknown(line: int, dialect: str, name: str, known: Sequence[str]) -> UnsupportedError:
     """The error for an operation that is none of TOSA's."""
     if dialect == "tosa":
@@ -98,19 +105,21 @@ class _Reader:
     """Turns xDSL's operations into records."""
 
     def __init__(self, lines: dict[int, int]) -> None:
-        self.lines = lines
+        self.lines, self.batch, self.open = lines, 1, False
         self.types: list[TypeOf] = []
         self.numbers: dict[Any, int] = {}
         self.constants: dict[int, np.ndarray] = {}
 
-    def function(self, function: Any) -> TosaModule:
+    def function(self, function: Any, shapes: Shapes) -> TosaModule:
         name = function.sym_name.data
         if len(function.body.blocks) != 1:
             raise UnsupportedError(f"function {name!r} has {len(function.body.blocks)} blocks; one is accepted")
+        arguments = function.body.blocks[0].args
+        inputs = _named(function, "arg_attrs", len(arguments), "input")
+        self.batch = _batch(dict(zip(inputs, (a.type for a in arguments))), shapes)
         body = self._block(function.body.blocks[0], {"return"})
-        inputs = _named(function, "arg_attrs", len(body.arguments), "input")
         outputs = _named(function, "res_attrs", len(body.returns), "output")
-        return TosaModule(name, body, self.types, self.constants, inputs, outputs)
+        return TosaModule(name, body, self.types, self.constants, inputs, outputs, self.open)
 
     def _block(self, block: Any, ends: set[str]) -> Block:
         arguments = [self._number(value, 0) for value in block.args]
@@ -139,7 +148,8 @@ class _Reader:
 
     def _number(self, value: Any, line: int) -> int:
         self.numbers[value] = len(self.types)
-        self.types.append(_type(value.type, line))
+        self.types.append(_type(value.type, line, self.batch))
+        self.open |= "<?x" in str(value.type)
         return self.numbers[value]
 
     def _constant(self, results: Sequence[int], attrs: dict[str, Any], line: int) -> None:
@@ -173,8 +183,28 @@ def _named(function: Any, key: str, count: int, stem: str) -> list[str]:
     return names
 
 
-def _type(given: Any, line: int) -> TypeOf:
-    """The type of a tensor or shape. Raises UnsupportedError for other types and for sizes left open."""
+def _batch(arguments: dict[str, Any], shapes: Shapes) -> int:
+    """The batch that the shapes of arguments say, 1 if they say none. Raises UnsupportedError for other shapes."""
+    found: dict[int, str] = {}
+    for name, given in shapes.items():
+        if name not in arguments:
+            raise UnsupportedError(f"shape of {name!r}: the arguments are {', '.join(arguments)}")
+        sizes = tuple(int(n) for n in arguments[name].get_shape())
+        if len(given) != len(sizes) or any(n not in (size, -1) and size >= 0 for n, size in zip(given, sizes)):
+            raise UnsupportedError(f"shape {list(given)} of {name!r}: the text has {arguments[name]}")
+        if sizes and sizes[0] < 0:
+            found[int(given[0])] = name
+    if len(found) > 1 or any(n < 1 for n in found):
+        raise UnsupportedError(f"batches {', '.join(f'{n} of {name}' for n, name in found.items())}; one is accepted")
+    return next(iter(found), 1)
+
+
+def _type(given: Any, line: int, batch: int) -> TypeOf:
+    """The type of a tensor or shape, with the batch where the first size is left open.
+
+    Raises:
+        UnsupportedError: other types, and other sizes left open.
+    """
     text = str(given)
     if text.startswith("!tosa.shape"):
         return TypeOf("shape", (int(re.sub(r"\D", "", text) or 0),))
@@ -186,8 +216,9 @@ def _type(given: Any, line: int) -> TypeOf:
     if element not in DTYPES:
         raise UnsupportedError(f"line {line}: {text}; elements of {', '.join(DTYPES)} are accepted")
     shape = tuple(int(n) for n in given.get_shape())
-    if any(n < 0 for n in shape):
-        raise UnsupportedError(f"line {line}: {text} leaves a size open; export the model with fixed shapes")
+    if any(n < 0 for n in shape[1:]):
+        raise UnsupportedError(f"line {line}: {text} leaves a size behind the batch open; export fixed shapes")
+    shape = (batch, *shape[1:]) if shape and shape[0] < 0 else shape
     return TypeOf(element, shape)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -9,6 +10,8 @@ import numpy as np
 from msgspec import Struct, field
 
 #: Types of elements, by MLIR's name. A 48-bit integer is held in 64 bits, and one of 4 bits in 8.
+Shapes = Mapping[str, Sequence[int]]
+
 DTYPES: dict[str, np.dtype[Any]] = {
     "i1": np.dtype(np.bool_), "i4": np.dtype(np.int8), "i8": np.dtype(np.int8), "ui8": np.dtype(np.uint8),
     "i16": np.dtype(np.int16), "ui16": np.dtype(np.uint16), "i32": np.dtype(np.int32), "i48": np.dtype(np.int64),
@@ -83,6 +86,7 @@ class TosaModule(Struct):
         types: type by number of the value.
         constants: value by number, where it is known.
         inputs, outputs: names of arguments and results.
+        open: whether the text leaves the batch open.
     """
 
     name: str
@@ -91,3 +95,4 @@ class TosaModule(Struct):
     constants: dict[int, np.ndarray]
     inputs: list[str]
     outputs: list[str]
+    open: bool = False

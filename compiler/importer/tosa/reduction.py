@@ -113,10 +113,7 @@ def _on_npu(
     taps: int,
     scaling: Scaling,
 ) -> bool:
-    """Makes the average a depthwise convolution by 2 with bias 1: so sums have no ties, which the NPU rounds to even.
-
-    The mean m of TOSA is `floor(sum / count + 1/2)`; with 2 * sum + 1 and half the factor no sum lies on a half.
-    """
+    """Makes the average a depthwise convolution by 1."""
     old = b.graph.tensor(x)
     if old.quant is None or old.data is not None:
         return False
@@ -124,20 +121,10 @@ def _on_npu(
     op = QConv(
         kernel=tuple(kernel), strides=tuple(strides), pads=tuple(pads), dilations=(1, 1), group=channels, moves=True
     )
-    least = np.full(channels, 2 * taps * (-128 - zero) + 1, np.int64)
-    most = np.full(channels, 2 * taps * (127 - zero) + 1, np.int64)
-    weights = np.full((channels, 1, *kernel), 2, np.int8)
+    reach = tuple(np.full(channels, taps * (end - zero), np.int64) for end in (-128, 127))
     shape = (old.shape[0], channels, *op.positions(old.shape[2:]))
-    sums = Sums(op, x, zero, weights, 0, 0, np.ones(channels, np.int64), shape, (least, most))
-    # (2 * sum + 1) * m >> (s + 1) with its rounding is not TOSA's: that of the sum itself is asked for.
-    return _product(b, sums, Halved(**{f: getattr(scaling, f) for f in scaling.__struct_fields__}))
-
-
-class Halved(Scaling, frozen=True):
-    """A scaling of sums that are given as `2 * sum + 1`."""
-
-    def of(self, x: np.ndarray, channel: int | None = None) -> np.ndarray:
-        return super().of((np.asarray(x, np.int64) - 1) >> 1, channel)
+    weights = np.ones((channels, 1, *kernel), np.int8)
+    return _product(b, Sums(op, x, zero, weights, 0, 0, None, shape, (reach[0], reach[1])), scaling)
 
 
 @handles("resize")

@@ -9,8 +9,11 @@ import numpy as np
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut, QMul
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.importer.tosa.builder import FILE, PLANES, Function, TosaBuilder, handles
+from tilewright.compiler.importer.tosa.passes import LIMIT, npu_passes
 from tilewright.compiler.importer.tosa.records import TosaOp, TypeOf
-from tilewright.compiler.importer.tosa.scaling import Scaling, npu_factors
+from tilewright.compiler.importer.tosa.scaling import Scaling
+
+_EVEN = 8  # the shift of an addition of two passes
 
 
 def every(dtype: Any) -> np.ndarray:
@@ -107,16 +110,24 @@ def _on_cpu(b: TosaBuilder, scaling: Scaling, form: str) -> None:
 
 
 def _product(b: TosaBuilder, sums: Any, scaling: Scaling) -> bool:
-    """Makes the product and its RESCALE one quantised op, if that is exact."""
-    found = npu_factors(scaling, sums.channels, *sums.reach)
-    if not isinstance(found, str) and isinstance(sums.weights, str) and scaling.multiplier.size > 1:
+    """Makes the product and its RESCALE quantised ops, if that is exact: as many as there are passes, added."""
+    two = isinstance(sums.weights, str)  # activations: they have no bias, and one factor
+    limit = LIMIT if b.target().dtype == np.int8 and not two else 1
+    found = npu_passes(scaling, *sums.reach, limit, not two)
+    if not isinstance(found, str) and two and scaling.multiplier.size > 1:
         found = "multipliers per channel of a product of two activations"
     if isinstance(found, str):
         b.reasons[b.op.label] = f"on the CPU: {found}"
         return False
-    op = sums.op.clamped(scaling.low, scaling.high)
-    name = b.quantized(op, sums.inputs(b, found), sums.shape, b.target().dtype, scaling.out_zero)
-    b.finish(name, sums.form)
+    if len(found) > 1:
+        b.reasons[b.op.label] = f"{len(found)} products on the NPU: no one float32 factor rounds like its multipliers"
+    whole, dtype = "", b.target().dtype
+    for part in found:
+        op = sums.op.clamped(part.low, part.high)
+        made = b.quantized(op, sums.inputs(b, part), sums.shape, dtype, part.zero)
+        both = QAdd(constants=AddConstants(1 << _EVEN, 1 << _EVEN, -part.low << _EVEN, _EVEN))
+        whole = b.quantized(both, [whole, made], sums.shape, dtype, scaling.out_zero) if whole else made
+    b.finish(b.relabelled(whole, np.float32(1), scaling.out_zero), sums.form)
     return True
 
 

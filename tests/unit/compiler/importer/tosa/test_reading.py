@@ -73,7 +73,7 @@ def test_control_flow(flag: bool) -> None:
         (f"%y = tosa.abs %x : {TYPES[:-6]}", "line 4, column 5: damaged MLIR text: Expected 'x'"),
         (
             f'%z = "tosa.abs"(%x) : {OPEN}\n %y = "tosa.abs"(%x) : {TYPES}',
-            "line 3: tensor<1x?x4x2xi8> leaves a size open",
+            "line 3: tensor<1x?x4x2xi8> leaves a size behind the batch open",
         ),
         (f'%z = "tosa.abs"(%x) : {OTHER}\n %y = "tosa.abs"(%x) : {TYPES}', "line 3: tosa.abs: its result has shape"),
         (f'%y = "tosa.clamp"(%x) : {TYPES}', "line 3: tosa.clamp: min_val None"),
