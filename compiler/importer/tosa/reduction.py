@@ -132,12 +132,16 @@ def resize(b: TosaBuilder, op: TosaOp) -> None:
     """Imports RESIZE: nearest or bilinear, by the fractions of the specification."""
     attribute = lambda k, name, n: b.ints(k, name, n)
     (yn, yd, xn, xd), (oy, ox) = attribute(1, "scale", 4), attribute(2, "offset", 2)
-    attribute(3, "border", 2)
+    border = attribute(3, "border", 2)
     (_, h, w, _), (_, oh, ow, _) = b.shape(0), b.target().shape
     nearest = "NEAREST" in str(op.attrs.get("mode", "")).upper()
     made, dtype = b.value(0), b.type(0).dtype
     if min(yn, yd, xn, xd) < 1:
         raise b.damaged(f"scale {[yn, yd, xn, xd]}")
+    spans = (h - 1) * yn - oy + border[0], (w - 1) * xn - ox + border[1]
+    if spans != ((oh - 1) * yd, (ow - 1) * xd):
+        size = f"{spans[0] / yd + 1:g}x{spans[1] / xd + 1:g}"
+        raise b.damaged(f"scale, offset and border make a size of {size}; the text has {b.target()}")
     integers = dtype.kind in "iu"
     inner = np.int64 if integers else np.float32
     axes = []

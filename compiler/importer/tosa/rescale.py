@@ -47,10 +47,9 @@ def rescale(b: TosaBuilder, op: TosaOp) -> None:
     per_channel = bool(op.attrs.get("per_channel", False))
     if {multiplier.size, shift.size} != {channels if per_channel else 1}:
         raise b.damaged(f"{multiplier.size} multipliers, {shift.size} shifts for {channels if per_channel else 1}")
-    bits = 62 if op.attrs.get("scale32", True) else 31
-    if shift.min() < 2 or shift.max() > bits or multiplier.min() < 0:
+    if shift.min() < 2 or shift.max() > 62 or multiplier.min() < 0:
         raise b.damaged(
-            f"multiplier {multiplier.min()}, shift {shift.min()} to {shift.max()}; 0 and above, 2 to {bits} are"
+            f"multiplier {multiplier.min()}, shift {shift.min()} to {shift.max()}; 0 and above, 2 to 62 are"
         )
     low, high = _limits(b.target(), bool(op.attrs.get("output_unsigned", False)))
     unsigned = bool(op.attrs.get("input_unsigned", False))
