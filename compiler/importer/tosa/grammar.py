@@ -45,6 +45,10 @@ class parser(Parser):
         self.lines[id(op)] = bisect.bisect_right(self._starts, start)
         return op
 
+    def _parse_dialect_resource_handle(self, dialect_name: str, interface: Any) -> str:
+        """The name as the text has it: xDSL's own makes it unlike those of all texts before."""
+        return str(self.parse_identifier(context_msg=" for resource handle"))
+
 
 def _operation(full: str) -> type[Operation]:
     class TosaOperation(UnregisteredOp):

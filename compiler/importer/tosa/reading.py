@@ -8,7 +8,7 @@ releases of LLVM print them differently.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,7 @@ from tilewright.common.text import one_line, suggest
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.importer.tosa.lowering import advice
 from tilewright.compiler.importer.tosa.records import DTYPES, Block, Shapes, TosaModule, TosaOp, TypeOf
+from tilewright.compiler.importer.tosa.resources import blobs, divided, elements
 
 #: Operations around the TOSA ones that need not be in a text.
 _OTHERS = ("builtin.module", "func.func", "func.return")
@@ -44,12 +45,13 @@ def read(text: str, known: Sequence[str], shapes: Shapes | None = None) -> TosaM
     if version is not None and version[1] != "1":
         line = text[: version.start()].count("\n") + 1
         raise UnsupportedError(f"line {line}: TOSA {version[1]}.{version[2]}; 1.x is accepted")
+    text, section = divided(text)
     module, lines = parse(text, known)
     functions = [op for op in module.walk() if op.name == "func.func"]
     if len(functions) != 1:
         names = ", ".join(f.sym_name.data for f in functions) or "none"
         raise UnsupportedError(f"{len(functions)} functions ({names}); a module with one func.func is accepted")
-    return _Reader(lines).function(functions[0], shapes or {})
+    return _Reader(lines, blobs(section)).function(functions[0], shapes or {})
 
 
 def parse(text: str, known: Sequence[str]) -> tuple[Any, dict[int, int]]:
@@ -81,8 +83,9 @@ def parse(text: str, known: Sequence[str]) -> tuple[Any, dict[int, int]]:
 
 def generic(text: str, known: Sequence[str]) -> str:
     """A text in the generic form, which other releases of MLIR read, too."""
+    text, section = divided(text)
     module, _ = parse(text, known)
-    return str(_machinery().generic(module))
+    return f"{_machinery().generic(module)}\n{section}"
 
 
 def _unknown(line: int, dialect: str, name: str, known: Sequence[str]) -> UnsupportedError:
@@ -104,8 +107,8 @@ def _place(error: Exception) -> tuple[int, int]:
 class _Reader:
     """Turns xDSL's operations into records."""
 
-    def __init__(self, lines: dict[int, int]) -> None:
-        self.lines, self.batch, self.open = lines, 1, False
+    def __init__(self, lines: dict[int, int], resources: Mapping[str, str]) -> None:
+        self.lines, self.batch, self.open, self.resources = lines, 1, False, resources
         self.types: list[TypeOf] = []
         self.numbers: dict[Any, int] = {}
         self.constants: dict[int, np.ndarray] = {}
@@ -133,7 +136,10 @@ class _Reader:
             if dialect != "tosa":
                 raise _unknown(line, dialect, short, ())
             blocks = []
-            attrs = {k: _value(v, line, short) for k, v in {**op.properties, **op.attributes}.items() if k[-2:] != "__"}
+            given = {**op.properties, **op.attributes}
+            attrs = {
+                k: _value(v, f"line {line}: tosa.{short}", self.resources) for k, v in given.items() if k[-2:] != "__"
+            }
             operands = [self.numbers[v] for v in op.operands]
             for region in op.regions:
                 if len(region.blocks) != 1:
@@ -222,7 +228,7 @@ def _type(given: Any, line: int, batch: int) -> TypeOf:
     return TypeOf(element, shape)
 
 
-def _value(attribute: Any, line: int, op: str) -> Any:
+def _value(attribute: Any, place: str, resources: Mapping[str, str]) -> Any:
     """An attribute as a Python value; text where it is of no kind that TOSA uses."""
     kind = attribute.name
     if kind == "dense":
@@ -238,10 +244,9 @@ def _value(attribute: Any, line: int, op: str) -> Any:
             values = ((values.astype(np.int64) + (1 << (bits - 1))) & ((1 << bits) - 1)) - (1 << (bits - 1))
         return np.asarray(values).astype(dtype)
     if kind == "dense_resource":
-        raise UnsupportedError(
-            f"line {line}: tosa.{op}: constants outside the text (dense_resource); write them with "
-            "--mlir-elide-resource-strings-if-larger=-1 and as dense<...>"
-        )
+        element, shape = str(attribute.type.element_type), tuple(attribute.type.get_shape())
+        dtype = DTYPES.get(element, np.dtype(np.int64))
+        return elements(resources, attribute.resource_handle.data, dtype, shape, place)
     if hasattr(attribute, "get_values"):  # array<i64: 1, 1>
         return [int(v) for v in attribute.get_values()]
     if kind in ("integer", "float"):
@@ -250,7 +255,7 @@ def _value(attribute: Any, line: int, op: str) -> Any:
     if kind == "string":
         return attribute.data
     if kind == "array":
-        return [_value(v, line, op) for v in attribute.data]
+        return [_value(v, place, resources) for v in attribute.data]
     found = re.search(r"<\s*\"?([A-Z_0-9]+)\"?\s*>", str(attribute))
     return found[1] if found else str(attribute)
 
