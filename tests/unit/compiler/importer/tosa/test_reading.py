@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,9 @@ import tilewright as tw
 from tilewright.common.errors import TilewrightError
 
 pytest.importorskip("xdsl")
+
+from tilewright.compiler.importer.tosa import HANDLERS
+from tilewright.compiler.importer.tosa.reading import generic
 
 HEAD = "module {\n  func.func @main(%x: tensor<1x4x4x2xi8>) -> tensor<1x4x4x2xi8> {\n"
 TAIL = "    return %y : tensor<1x4x4x2xi8>\n  }\n}\n"
@@ -97,7 +102,101 @@ def test_versions() -> None:
 def test_bytecode_and_missing_files(tmp_path: Path) -> None:
     path = tmp_path / "net.mlir"
     path.write_bytes(b"ML\xefR\x00\x01")
-    with pytest.raises(TilewrightError, match="bytecode"):
+    with pytest.raises(TilewrightError, match=r"net.mlir: MLIR bytecode(, which IREE or torch-mlir reads| that iree)"):
         tw.compile(path)
     with pytest.raises(TilewrightError, match="no such model file"):
         tw.compile(tmp_path / "none.mlir")
+
+
+OPEN_BATCH = """func.func @main(%x: tensor<?x2x3xi8>) -> tensor<?x3x2xi8> {
+  %s = tosa.const_shape {values = dense<[-1, 3, 2]> : tensor<3xindex>} : () -> !tosa.shape<3>
+  %y = tosa.reshape %x, %s : (tensor<?x2x3xi8>, !tosa.shape<3>) -> tensor<?x3x2xi8>
+  return %y : tensor<?x3x2xi8>
+}
+"""
+
+
+def test_a_batch_left_open_is_1_or_what_the_shape_says() -> None:
+    one = tw.compile(OPEN_BATCH)
+    assert one.inputs[0].shape == (1, 2, 3)
+    assert any("the batch is left open and becomes 1" in note for note in one.notes)
+    x = np.arange(24, dtype=np.int8).reshape(4, 2, 3)
+    four = tw.compile(OPEN_BATCH, shapes={"input": (4, 2, 3)})
+    np.testing.assert_array_equal(tw.Device("functional").run(four, {"input": x})["output"], x.reshape(4, 3, 2))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"x": (4, 2, 3)}, "shape of 'x': the arguments are input"),
+        ({"input": (4, 2, 5)}, r"shape \[4, 2, 5\] of 'input': the text has tensor<\?x2x3xi8>"),
+        ({"input": (4, 2)}, r"shape \[4, 2\] of 'input'"),
+    ],
+)
+def test_other_shapes_are_refused(shapes: dict[str, tuple[int, ...]], message: str) -> None:
+    with pytest.raises(TilewrightError, match=message):
+        tw.compile(OPEN_BATCH, shapes=shapes)
+
+
+RESOURCE = """module {
+  func.func @main(%x: tensor<2xi16>) -> tensor<2xi16> {
+    %c = "tosa.const"() <{values = dense_resource<torch.w_1> : tensor<2xi16>}> : () -> tensor<2xi16>
+    %y = tosa.maximum %x, %c : (tensor<2xi16>, tensor<2xi16>) -> tensor<2xi16>
+    return %y : tensor<2xi16>
+  }
+}
+
+{-#
+  dialect_resources: {
+    builtin: {
+      torch.w: "0x020000000100",
+      torch.w_1: "0x02000000FFFF2C01"
+    }
+  }
+#-}
+"""
+
+
+def test_constants_behind_the_module() -> None:
+    for _ in range(2):  # xDSL remembers the names of resources
+        program = tw.compile(RESOURCE, cache=False)
+        got = tw.Device("functional").run(program, {"input": np.array([-7, 7], np.int16)})["output"]
+        np.testing.assert_array_equal(got, [-1, 300])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("FFFF2C01", "FFFF", "line 3: tosa.const: dense_resource torch.w_1 has 2 bytes; 4 are needed"),
+        ("FFFF2C01", "FFFFQQ01", "line 3: tosa.const: dense_resource torch.w_1: no hexadecimal digits"),
+        ("torch.w_1:", "torch.w_2:", "line 3: tosa.const: dense_resource torch.w_1 is not in the text"),
+    ],
+)
+def test_damaged_constants_behind_the_module(old: str, new: str, message: str) -> None:
+    with pytest.raises(TilewrightError, match=message):
+        tw.compile(RESOURCE.replace(old, new))
+
+
+@pytest.mark.skipif(find_spec("iree") is None, reason="IREE is not installed")
+def test_bytecode_by_the_package_that_reads_it() -> None:
+    from iree.compiler import ir
+
+    text = HEAD + CLAMPS["generic"] + TAIL
+    stream = io.BytesIO()
+    with ir.Context():
+        ir.Module.parse(text).operation.write_bytecode(stream)
+    assert tw.compile(stream.getvalue()).content_hash() == tw.compile(text).content_hash()
+    with pytest.raises(TilewrightError, match="MLIR bytecode that iree cannot read") as error:
+        tw.compile(stream.getvalue()[:40])
+    assert "\n" not in str(error.value)
+
+
+def test_assembly_of_another_release_in_the_generic_form() -> None:
+    text = (
+        HEAD + "    %z = tosa.const {values = dense<3> : tensor<1xi8>} : () -> tensor<1xi8>\n" + CLAMPS["newer"] + TAIL
+    )
+    made = generic(text, tuple(HANDLERS))
+    assert '"tosa.clamp"(%x)' in made and '"tosa.const"()' in made
+    assert tw.compile(made).content_hash() == tw.compile(text).content_hash()
+    rescale = "    %y = tosa.rescale %x {rounding_mode = DOUBLE_ROUND} : " + TYPES + "\n"
+    assert "rounding_mode = #tosa.rounding_mode<DOUBLE_ROUND>" in generic(HEAD + rescale + TAIL, tuple(HANDLERS))
