@@ -34,6 +34,7 @@ class PrintAfter(click.Option):
         "  tilewright compile model.onnx -o model.twp --host aarch64-linux  # then: tilewright export-c\n"
         "  tilewright compile model.onnx -o model.twp --config wide --board ulx3s_85f\n"
         "  tilewright compile model.onnx -o model.twp --value axes=1,2\n"
+        "  tilewright compile model.mlirbc -o model.twp  # TOSA, as bytecode or text\n"
         "  tilewright compile model.onnx -o model.twp --effort 2 --for energy\n"
         "  tilewright compile model.onnx -o model.twp --prove\n"
         "  tilewright compile model.onnx -o model.twp --print-after fuse_quantization\n"

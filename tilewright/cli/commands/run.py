@@ -36,6 +36,7 @@ class RunCommand(click.Command):
         "  tilewright run model.twp --input image.png       a compiled program on an image\n"
         "  tilewright run model.onnx --input a=a.npy --input b=b.npy --output results/\n"
         "  tilewright run model.onnx --check=all --json -   every quantised tensor against onnxruntime\n"
+        "  tilewright run model.mlir --check                TOSA, every byte against IREE\n"
         "  tilewright run model.onnx --backend cycle --config wide --board ulx3s_85f    cycles with its SDRAM\n"
     ),
 )
