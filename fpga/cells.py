@@ -63,6 +63,15 @@ GOWIN = Cells(
     {"SP": 1, "SPX9": 1, "SDPB": 1, "SDPX9B": 1, "DPB": 1, "DPX9B": 1, "pROM": 1},
     "DFF",
 )
+NEXUS = Cells(
+    {"LUT4": 1, "CCU2": 2, "WIDEFN9": 2, "DPR16X4": 4},
+    {
+        "MULT9X9": 0.5, "MULT18X18": 1.0, "MULT18X36": 2.0, "MULT36X36": 4.0, "MULTADDSUB18X18": 1.0,
+        "MULTPREADD9X9": 0.5, "MULTPREADD18X18": 1.0, "MULTADDSUB9X9WIDE": 2.0,
+    },
+    {"PDPSC16K_MODE": 1, "PDP16K_MODE": 1, "DP16K_MODE": 1, "PDPSC16K": 1, "PDP16K": 1, "DP16K": 1},
+    "FD1P3",
+)
 XILINX = Cells(
     {
         **{f"LUT{n}": 1 for n in range(1, 7)}, "RAM32M": 4, "RAM64M": 4, "RAM32M16": 8, "RAM64M8": 8, "RAM32X1D": 2,

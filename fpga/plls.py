@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from tilewright.fpga.errors import FpgaError
 
 if TYPE_CHECKING:  # Amaranth takes 0.2 s to import, which the clocks of boards need not wait for
-    from amaranth.hdl import Instance, Signal, Value
+    from amaranth.hdl import Elaboratable, Instance, Module, Signal, Value
 
 #: Largest deviation from the frequency asked for.
 TOLERANCE = 0.02
@@ -26,7 +26,7 @@ class Pll(ABC):
     memory_hz: int
 
     @abstractmethod
-    def instance(self, clock: Value, output: Signal, locked: Signal, memory: MemoryClock | None = None) -> Instance:
+    def instance(self, clock: Value, output: Signal, locked: Signal, memory: MemoryClock | None = None) -> Elaboratable:
         """The PLL primitive; `memory` only where there is a `memory_hz`."""
 
 
@@ -191,7 +191,78 @@ class GowinPll(Pll):
         )
 
 
-P = TypeVar("P", "Ecp5Pll", "GowinPll")
+@dataclass(frozen=True)
+class Xilinx7Pll(Pll):
+    """PLLE2_ADV with feedback inside: VCO = input * 8, output = VCO / div, through a BUFG.
+
+    The factor is 8 because nextpnr writes the loop filter and the lock counters of that one, whatever the factor is.
+    Limits of XC7A-1 (data sheet, PLL): input 19..800 MHz, VCO 800..1600 MHz.
+    """
+
+    input_hz: int
+    div: int
+    memory_hz: int = 0  # nothing makes a clock for a memory yet
+
+    FACTOR = 8
+
+    @property
+    def output_hz(self) -> int:  # type: ignore[override]
+        return self.input_hz * self.FACTOR // self.div
+
+    @staticmethod
+    def find(input_hz: int, output_hz: int, memory_hz: tuple[int, int] | None = None, /) -> Xilinx7Pll:
+        """Finds the closest setting. Raises `FpgaError`."""
+        possible = memory_hz is None and 800e6 <= input_hz * Xilinx7Pll.FACTOR <= 1600e6
+        return _closest([Xilinx7Pll(input_hz, div) for div in range(1, 129) if possible], output_hz)
+
+    def instance(self, clock: Value, output: Signal, locked: Signal, memory: MemoryClock | None = None) -> Module:
+        from amaranth.hdl import Const, Instance, Module, Signal
+
+        m = Module()
+        feedback, made = Signal(), Signal()
+        tied = {f"i_{n}": Const(0, 1) for n in ("CLKIN2", "RST", "PWRDWN", "DCLK", "DEN", "DWE")}
+        m.submodules.pll = Instance(
+            "PLLE2_ADV",
+            **tied,
+            p_COMPENSATION="INTERNAL",
+            p_DIVCLK_DIVIDE=1,
+            p_CLKFBOUT_MULT=self.FACTOR,
+            p_CLKFBOUT_PHASE="0.0",
+            p_CLKIN1_PERIOD=str(1e9 / self.input_hz),
+            p_CLKOUT0_DIVIDE=self.div,
+            p_CLKOUT0_PHASE="0.0",
+            i_CLKIN1=clock,
+            i_CLKINSEL=Const(1, 1),
+            i_CLKFBIN=feedback,
+            o_CLKFBOUT=feedback,
+            o_CLKOUT0=made,
+            o_LOCKED=locked,
+        )
+        m.submodules.buffer = Instance("BUFG", i_I=made, o_O=output)
+        return m
+
+
+@dataclass(frozen=True)
+class NoPll(Pll):
+    """The clock of the board as it is, where no PLL takes it."""
+
+    output_hz: int
+    memory_hz: int = 0
+
+    @staticmethod
+    def find(input_hz: int, output_hz: int, memory_hz: tuple[int, int] | None = None, /) -> NoPll:
+        """The board's clock. Raises `FpgaError` for another one."""
+        return _closest([NoPll(input_hz)] if memory_hz is None else [], output_hz)
+
+    def instance(self, clock: Value, output: Signal, locked: Signal, memory: MemoryClock | None = None) -> Module:
+        from amaranth.hdl import Module
+
+        m = Module()
+        m.d.comb += [output.eq(clock), locked.eq(1)]
+        return m
+
+
+P = TypeVar("P", "Ecp5Pll", "GowinPll", "Xilinx7Pll", "NoPll")
 
 
 def _closest(found: list[P], output_hz: int) -> P:

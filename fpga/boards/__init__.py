@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from tilewright.fpga.boards import orangecrab_85f, tang_nano_20k, ulx3s_85f
+from tilewright.fpga.boards import (
+    arty_a7_100t,
+    crosslink_nx_evn,
+    nexys_a7_100t,
+    orangecrab_85f,
+    tang_nano_20k,
+    ulx3s_85f,
+)
 from tilewright.fpga.uart_board import UartBoard
 
-BOARDS: dict[str, UartBoard] = {
-    module.BOARD.name: module.BOARD for module in (ulx3s_85f, orangecrab_85f, tang_nano_20k)
-}
+_MODULES = (ulx3s_85f, orangecrab_85f, tang_nano_20k, arty_a7_100t, nexys_a7_100t, crosslink_nx_evn)
+BOARDS: dict[str, UartBoard] = {module.BOARD.name: module.BOARD for module in _MODULES}

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.fpga.cells import ECP5, GOWIN, Capacity
+from tilewright.fpga.cells import ECP5, GOWIN, NEXUS, Capacity
 from tilewright.fpga.flows.synthesis import NAME, NO_RW_CHECK
 from tilewright.fpga.flows.tools import Step, run
 
@@ -31,7 +31,7 @@ AFTER_READ = f"{NO_RW_CHECK}\nscript {SCRIPT}"
 DSP_BITS = 18
 _SURVEY, _CELLS, _BLOCKS = f"{NAME}.survey.ys", f"{NAME}.survey.json", f"{NAME}.blocks.json"
 _MARK = "into_luts"
-_BRAMS = {*ECP5.brams, *GOWIN.brams}
+_BRAMS = {*ECP5.brams, *GOWIN.brams, *NEXUS.brams}
 #: Cells get their names, and factors their least widths, here: the same in survey and synthesis.
 _PREPARE = (
     f"hierarchy -top {NAME}", "proc", "flatten", "opt_expr", "opt_clean", "opt -nodffe -nosdff", "wreduce", "peepopt",
@@ -164,15 +164,23 @@ def survey(directory: Path, command: str | None, begin: Sequence[str] = ()) -> t
 
 
 def write_script(
-    chosen: IntoLuts, directory: Path, techmap: str, *, sums: bool = True, blocks: Sequence[Memory] = ()
+    chosen: IntoLuts,
+    directory: Path,
+    techmap: str,
+    *,
+    sums: bool = True,
+    blocks: Sequence[Memory] = (),
+    large: Sequence[Memory] = (),
 ) -> None:
     """Writes SCRIPT, and the files it reads, to `directory`; `techmap` is the file for the family. Without `sums` the
-    adders behind products stay unchanged, for blocks that have one. `blocks` go into block RAMs.
+    adders behind products stay unchanged, for blocks that have one. `blocks` go into block RAMs, `large` into the
+    large ones that some FPGAs have.
     """
     lines = ["# multipliers and memories that become LUTs, memories that become block RAMs"]
-    if chosen or blocks:
+    if chosen or blocks or large:
         lines += _PREPARE
-    lines += [f'setattr -set ram_style "block" m:{m.name}' for m in blocks]
+    for style, memories in (("block", blocks), ("huge", large)):
+        lines += [f'setattr -set ram_style "{style}" m:{m.name}' for m in memories]
     if chosen:
         shutil.copy(TECHMAP / techmap, directory)
         lines += [f"setattr -set {_MARK} 1 c:{m.name}" for m in chosen.multipliers]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,12 @@ class PlatformFlow(Flow):
     def synthesise(self, directory: Path) -> Used:
         """Makes the netlist; parts for which the FPGA has too few blocks become LUTs. See `Flow.synthesise`."""
         multipliers, memories = self.survey(directory)
+        large = self.choose_large(memories)
+        memories = [memory for memory in memories if memory not in large]
         chosen = into_luts.choose(multipliers, memories, self.capacity, self.filled)
         free = self.capacity.bram - sum(m.blocks for m in memories)
         blocks = into_blocks.choose(memories, free) if self.fills_blocks else ()
-        into_luts.write_script(chosen, directory, self.techmap, blocks=blocks)
+        into_luts.write_script(chosen, directory, self.techmap, blocks=blocks, large=large)
         self.prepare_mapping(directory, dense=chosen.luts > DENSE * self.capacity.lut)
         self.run_synthesis(directory)
         return self.finish_netlist(directory, chains=bool(chosen))
@@ -58,6 +60,10 @@ class PlatformFlow(Flow):
     def survey(self, directory: Path) -> tuple[list[into_luts.Multiplier], list[into_luts.Memory]]:
         """Multipliers and memories of the design, by a first run of yosys."""
         return into_luts.survey(directory, self.command)
+
+    def choose_large(self, memories: Sequence[into_luts.Memory]) -> list[into_luts.Memory]:
+        """The memories that go into large block RAMs; none, where the FPGA has no such."""
+        return []
 
     def run_synthesis(self, directory: Path) -> None:
         """Runs the synthesis script."""

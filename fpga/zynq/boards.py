@@ -16,7 +16,7 @@ from tilewright.isa.config import MAX_OFFSET_BITS, NpuConfig
 from tilewright.isa.timing import MemoryTiming
 
 if TYPE_CHECKING:
-    from tilewright.fpga.flows.xilinx7.flow import Xilinx7
+    from tilewright.fpga.flows.xilinx7.flow import Zynq7
 
 #: The configuration, for `compile --config`.
 CONFIG = "npu.toml"
@@ -62,16 +62,16 @@ class ZynqBoard(Board):
             accepted = most if most == MAX_OFFSET_BITS else f"{MAX_OFFSET_BITS}..{most}"
             raise FpgaError(f"{self.name}: axi_address_bits must be {accepted}, not {config.axi_address_bits}")
 
-    def flow(self) -> Xilinx7:
+    def flow(self) -> Zynq7:
         """The open flow of the board, for Zynq-7000 only; see `Board.flow`."""
         if self.family != "xc7":
             raise FpgaError(
                 f"{self.name}: there are no open place-and-route tools for {self.part}; "
                 f"`tilewright fpga export --board {self.name}` writes a project for the vendor's"
             )
-        from tilewright.fpga.flows.xilinx7.flow import Xilinx7
+        from tilewright.fpga.flows.xilinx7.flow import Zynq7
 
-        return Xilinx7(self.part, self.capacity)
+        return Zynq7(self.part, self.capacity)
 
     def design(self, config: NpuConfig, point: Point) -> Design:
         """The NPU beside the processing system."""

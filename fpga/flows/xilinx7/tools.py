@@ -1,4 +1,4 @@
-"""The place-and-route tools of Zynq-7000: those of the system, or Debian's packages unpacked into a folder.
+"""The place-and-route tools of Zynq-7000 and Artix-7: those of the system, or Debian's packages unpacked into a folder.
 
 pip has none of them. Debian unstable has packages; they need newer libraries than most systems have, so the packages
 of those libraries are unpacked with them and the tools run with the loader that came along. Nothing is installed.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -25,16 +26,23 @@ PACKAGES = (NEXTPNR, "prjxray", "prjxray-database")
 SUITE = "sid"
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-#: Kept files of the packages: tools, libraries, and of the databases those of Zynq.
+#: The family of an FPGA in the database, by the beginning of its name.
+FAMILIES = {"xc7z": "zynq7", "xc7a": "artix7"}
+_DATABASE = Path("usr/share/prjxray/database")
+_CHIPS = Path("usr/share/nextpnr/himbaechel/xilinx")
+#: Kept files of the packages: tools, libraries, and of the databases those of Zynq and of the XC7A100T.
 _KEPT = (
     f"./usr/bin/{NEXTPNR}",
     f"./usr/bin/{FRAMES2BIT}",
     "./usr/lib/",
-    "./usr/share/nextpnr/himbaechel/xilinx/chipdb-xc7z",
-    "./usr/share/prjxray/database/zynq7/",
+    *(f"./{_CHIPS}/chipdb-{chip}" for chip in ("xc7z", "xc7a100t")),
+    f"./{_DATABASE}/zynq7/",
+    *(f"./{_DATABASE}/artix7/{name}" for name in ("ppips_", "segbits_", "xc7a100t/tilegrid", "xc7a100tcsg324-1/")),
 )
-_DATABASE = Path("usr/share/prjxray/database/zynq7")
-_CHIPS = Path("usr/share/nextpnr/himbaechel/xilinx")
+
+
+#: What follows the name of an FPGA: its package.
+_PACKAGE = re.compile(r"(?:clg|csg)\d")
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class Tools:
 
     Attributes:
         nextpnr, frames2bit: command lines to be followed by arguments.
-        database: database of the family zynq7.
+        database: folder of the databases of all families.
         chips: folder with nextpnr's databases; None if nextpnr knows it.
     """
 
@@ -57,10 +65,17 @@ class Tools:
         chips = () if self.chips is None else ("--chipdb", str(self.chips / f"chipdb-{device_of(part)}.bin"))
         return (*self.nextpnr, "--device", part, *chips)
 
+    def database_of(self, part: str) -> Path:
+        """The database of the family of an FPGA. Raises `FpgaError` if there is none."""
+        found = self.database / FAMILIES[part[:4]]
+        if not (found / device_of(part) / "tilegrid.json").exists():
+            raise FpgaError(f"no database of {device_of(part)} in {found}; `tilewright fpga fetch-tools` gets it")
+        return found
+
     def ps7_inputs(self) -> dict[str, int]:
         """Width of every input of PS7 that fabric can drive, from the database. Raises `FpgaError`."""
         try:
-            ports = json.loads((self.database / "ps7_ports.json").read_text(encoding="utf-8"))
+            ports = json.loads((self.database / "zynq7" / "ps7_ports.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise FpgaError(f"no ports of PS7 in {self.database}: {error}") from None
         return {n: p["width"] for n, p in ports.items() if p["class"] == "normal" and p["direction"] == "input"}
@@ -68,12 +83,12 @@ class Tools:
 
 def device_of(part: str) -> str:
     """The name of an FPGA without package and speed, the form used in the databases."""
-    return part.rpartition("clg")[0]
+    return _PACKAGE.split(part)[0]
 
 
 def folder() -> Path:
-    """The folder of the tools that `fetch` downloads: `zynq-tools` in the cache folder."""
-    return cache_folder() / "zynq-tools"
+    """The folder of the tools that `fetch` downloads: `xilinx7-tools` in the cache folder."""
+    return cache_folder() / "xilinx7-tools"
 
 
 def find() -> Tools:
@@ -109,7 +124,7 @@ def fetch(mirror: str = MIRROR, progress: Callable[[str], None] = lambda text: N
         raise FpgaError(f"{KEYRING} is missing; apt-get install debian-archive-keyring")
     root = folder()
     root.parent.mkdir(parents=True, exist_ok=True)
-    with temporary.Folder(prefix="zynq-tools-", dir=root.parent) as scratch:
+    with temporary.Folder(prefix="xilinx7-tools-", dir=root.parent) as scratch:
         apt = Path(scratch) / "apt"
         for name in ("lists/partial", "cache/archives/partial", "state"):
             (apt / name).mkdir(parents=True)

@@ -15,7 +15,7 @@ from tilewright.fpga.cells import ECP5, Capacity, Used
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows import FLOWS
 from tilewright.fpga.flows.synthesis import ROUTING
-from tilewright.fpga.plls import Ecp5Pll, GowinPll
+from tilewright.fpga.plls import Ecp5Pll, GowinPll, NoPll, Xilinx7Pll
 from tilewright.fpga.points import board_named, point_of
 from tilewright.fpga.report import conclude, read_report
 from tilewright.fpga.soc import board_word
@@ -39,7 +39,19 @@ def test_gowin_pll(mhz: int) -> None:
     assert 500e6 <= pll.output_hz * pll.odiv <= 1250e6 and 27e6 / pll.idiv >= 3e6
 
 
+@pytest.mark.parametrize("mhz", [25, 50, 57, 66, 80, 100])
+def test_xilinx7_pll(mhz: int) -> None:
+    pll = Xilinx7Pll.find(100_000_000, mhz * 1_000_000)
+    assert abs(pll.output_hz / 1e6 - mhz) <= 0.02 * mhz
+    assert pll.output_hz == pytest.approx(800e6 / pll.div, abs=1) and 1 <= pll.div <= 128
+    for input_hz, memory in ((12_000_000, None), (100_000_000, (100, 200_000_000))):  # VCO too slow; no second output
+        with pytest.raises(FpgaError, match="no PLL setting gives a clock"):
+            Xilinx7Pll.find(input_hz, mhz * 1_000_000, memory)
+
+
 def test_a_clock_out_of_reach() -> None:
+    with pytest.raises(FpgaError, match="no PLL setting gives 24 MHz; the closest is 12.00 MHz"):
+        NoPll.find(12_000_000, 24_000_000)
     with pytest.raises(FpgaError, match="no PLL setting gives 1000 MHz"):
         Ecp5Pll.find(25_000_000, 1_000_000_000)
 

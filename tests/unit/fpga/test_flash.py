@@ -65,6 +65,9 @@ def call(*arguments: str) -> int:
     [
         ("ulx3s_85f", "openFPGALoader -b ulx3s", "openFPGALoader -b ulx3s -f"),
         ("tang_nano_20k", "openFPGALoader -b tangnano20k", "openFPGALoader -b tangnano20k -f"),
+        ("arty_a7_100t", "openFPGALoader -b arty_a7_100t", "openFPGALoader -b arty_a7_100t -f"),
+        ("nexys_a7_100t", "openFPGALoader -b nexys_a7_100", "openFPGALoader -b nexys_a7_100 -f"),
+        ("crosslink_nx_evn", "openFPGALoader -b crosslinknx_evn", "openFPGALoader -b crosslinknx_evn -f"),
         ("orangecrab_85f", "dfu-util -d 1209:5af0 -a 0 -D", "dfu-util -d 1209:5af0 -a 0 -D"),
     ],
 )

@@ -96,7 +96,7 @@ def test_names_are_those_of_the_database() -> None:
     try:
         root = tools.find().database
     except FpgaError as error:
-        needs.skip(needs.ZYNQ_TOOLS, str(error))
+        needs.skip(needs.XILINX_TOOLS, str(error))
     for side in "LR":
         names = {line.split()[0] for line in (root / f"segbits_dsp_{side.lower()}.db").read_text().splitlines()}
         tied = {m[1] for name in names if (m := re.fullmatch(rf"DSP_{side}\.DSP_0_([A-Z]+\d*)\.DSP_GND_{side}", name))}

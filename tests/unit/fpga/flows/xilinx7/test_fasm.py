@@ -23,7 +23,13 @@ def database(tmp_path: Path) -> fasm.Database:
                 "BLOCK_RAM": {"baseaddr": "0x00C00000", "frames": 128, "offset": 4, "words": 10},
             },
         },
-        "PAD_X9Y0": {"type": "PAD", "bits": {"CLB_IO_CLK": {**place, "offset": 0, "alias": {"type": "PADS"}}}},
+        **{
+            f"PAD_X9Y{n}": {"type": "PAD", "bits": {"CLB_IO_CLK": {**place, "offset": offset, "alias": alias}}}
+            for n, offset, alias in (
+                (0, 0, {"type": "PADS", "start_offset": 2}),
+                (1, 99, {"type": "PADS", "start_offset": 0}),
+            )
+        },
     }
     (tmp_path / "chip").mkdir()
     (tmp_path / "chip" / "tilegrid.json").write_text(json.dumps(tiles))
@@ -32,6 +38,8 @@ def database(tmp_path: Path) -> fasm.Database:
         "CLB.LUT.INIT[11] 32_63\n"
     )
     (tmp_path / "ppips_clb.db").write_text("CLB.MUX.A always\n")
+    (tmp_path / "segbits_pads.db").write_text("PADS.Y0.DRIVE 38_64\nPADS.Y1.DRIVE 38_01\n")
+    (tmp_path / "ppips_pad.db").write_text("PAD.MUX.A always\n")
     (tmp_path / "segbits_ram.db").write_text("RAM.EN 27_100\n")
     (tmp_path / "segbits_ram.block_ram.db").write_text("RAM.INIT_0A[005] 02_319\n")
     return fasm.Database(tmp_path, "chip")
@@ -53,6 +61,9 @@ def test_frames(database: fasm.Database) -> None:
     CLB_X0Y0.LUT.INIT[0] = 1
     CLB_X0Y0.LUT.INIT[1] = 0
     CLB_X0Y0.MUX.A
+    PAD_X9Y0.Y0.DRIVE
+    PAD_X9Y1.Y1.DRIVE
+    PAD_X9Y1.MUX.A
     RAM_X1Y0.EN
     RAM_X1Y0.INIT_0A[7:0] = 8'h20
     """
@@ -64,6 +75,8 @@ def test_frames(database: fasm.Database) -> None:
         (0x400100 + 33, 51, 15),
         (0x400100 + 32, 52, 31),
         (0x400100 + 33, 0, 14),
+        (0x400100 + 38, 0, 0),  # the upper half of two pads, without its lower one
+        (0x400100 + 38, 99, 1),
         (0x400180 + 27, 4 + 3, 4),
         (0xC00000 + 2, 4 + 9, 31),
     }
@@ -79,7 +92,7 @@ def test_frames(database: fasm.Database) -> None:
         ("CLB_X0Y0.FF.NOPE", r"CLB_X0Y0 has no feature FF.NOPE"),
         ("CLB_X0Y0.LUT.INIT[63:0] = 64'h8000000000000000", r"no feature LUT.INIT\[63\]"),
         ("CLB_X0Y0.FF.ZINI\nCLB_X0Y0.FF.LATCH", "FF.ZINI and CLB_X0Y0.FF.LATCH want bit 0 of word 0"),
-        ("PAD_X9Y0.A", "not supported"),
+        ("PAD_X9Y0.A", "PAD_X9Y0 has no feature A"),
         ("what is this", "line 1 cannot be read"),
         ("CLB_X0Y0.LUT.INIT[1:0] = 2'z0", "line 1 cannot be read"),
     ],

@@ -1,4 +1,4 @@
-"""The open flow of Zynq-7000: what it refuses, and a small design through all its tools where they are there."""
+"""The open flow of Xilinx FPGAs: what it refuses, and a small design through all its tools where they are there."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows.synthesis import ROUTING, STATISTICS
 from tilewright.fpga.flows.tools import execute
 from tilewright.fpga.flows.xilinx7 import blocks, buffers, fasm, tools
-from tilewright.fpga.flows.xilinx7.flow import BITSTREAM, IMAGE, Xilinx7
+from tilewright.fpga.flows.xilinx7.flow import BITSTREAM, IMAGE, Zynq7
 from tilewright.fpga.report import timing
 from tilewright.fpga.zynq.axi3 import GP_ID_BITS, HP_DATA_BITS, HP_ID_BITS, RegisterBridge, axi3_master, flipped
 from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
@@ -93,8 +93,8 @@ def test_a_small_design_becomes_a_bitstream(tmp_path: Path) -> None:
     try:
         found = tools.find()
     except FpgaError as error:
-        needs.skip(needs.ZYNQ_TOOLS, str(error))
-    flow = Xilinx7(PYNQ.part, replace(PYNQ.capacity, dsp=6))  # of which five may be taken
+        needs.skip(needs.XILINX_TOOLS, str(error))
+    flow = Zynq7(PYNQ.part, replace(PYNQ.capacity, dsp=6))  # of which five may be taken
     flow.generate(Ps7Top(Small(), found.ps7_inputs()), tmp_path)  # type: ignore[arg-type]
     used = flow.synthesise(tmp_path)
     assert flow.place_and_route(tmp_path, used, 25, [1], lambda text: None) == 1
@@ -121,10 +121,10 @@ def test_a_small_design_becomes_a_bitstream(tmp_path: Path) -> None:
     # The block RAM of 36 Kbit stands where both of its halves are in use.
     ((bel, widths),) = listed["widths"].items()
     assert sorted(widths.values()) == [0, 0, 36, 36]
-    tile = fasm.Database(found.database, tools.device_of(PYNQ.part)).tile_of(bel)
+    tile = fasm.Database(found.database_of(PYNQ.part), tools.device_of(PYNQ.part)).tile_of(bel)
     lines = (tmp_path / "top.fasm").read_text().splitlines()
     assert {f"{tile}.RAMB18_Y0.IN_USE", f"{tile}.RAMB18_Y1.IN_USE"} <= set(lines)
-    check_products(found.database, tmp_path)
+    check_products(found.database_of(PYNQ.part), tmp_path)
     # What comes from PS7 ends at LUTs beyond its wires, which come out of it in column 50 of nextpnr's tiles.
     place = (*found.nextpnr_for(PYNQ.part), "--json", "top.json", "--vopt", "xdc=top.xdc", "--quiet")
     asked = ("--pre-place", str(buffers.PLACEMENT), "--no-route", "--write", "placed.json")

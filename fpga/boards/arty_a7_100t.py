@@ -1,0 +1,33 @@
+"""Arty A7-100T with XC7A100T (Digilent): 100 MHz, FTDI serial line."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tilewright.fpga.board import Point
+from tilewright.fpga.cells import Capacity
+from tilewright.fpga.plls import Xilinx7Pll
+from tilewright.fpga.uart_board import UartBoard, open_fpga_loader
+
+CLOCK_HZ = 100_000_000
+
+
+def platform() -> Any:
+    from amaranth_boards.arty_a7 import ArtyA7_100Platform
+
+    return ArtyA7_100Platform(toolchain="Xray")
+
+
+BOARD = UartBoard(
+    name="arty_a7_100t",
+    title="Arty A7-100T",
+    identity="AA7T",
+    family="xc7",
+    capacity=Capacity(lut=63400, ff=126800, dsp=240, bram=270),
+    platform=platform,
+    clock_hz=CLOCK_HZ,
+    pll=partial(Xilinx7Pll.find, CLOCK_HZ),
+    loader=open_fpga_loader("arty_a7_100t"),
+    points={"wide": Point(clock_mhz=66, memory_kib=128), "tiny": Point(clock_mhz=66, memory_kib=256)},
+)

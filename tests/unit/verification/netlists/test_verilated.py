@@ -1,0 +1,147 @@
+"""A small design on boards whose netlists are Verilated: what its netlist says on the serial line is what Amaranth's
+simulator says of the design, and it becomes a bitstream."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amaranth.hdl import ClockDomain, Elaboratable, Module, Signal, signed
+from amaranth.lib import io, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
+
+from tests.common import needs
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.clocking import drive_sync
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.netlist import Module as Netlist
+from tilewright.fpga.flows.synthesis import ROUTING
+from tilewright.fpga.flows.xilinx7 import tools
+from tilewright.fpga.report import timing
+from verification.netlists.netlist import read_netlist
+from verification.netlists.verilated import MODELS, netlist_line, verilog
+
+pytestmark = pytest.mark.slow
+#: Cycles of a bit, and of a byte with a pause behind it.
+BIT, BYTE = 8, 128
+BYTES = 60
+
+
+class Talker(wiring.Component):
+    """Says on `tx`, byte by byte, what becomes of a count in something of each kind of cell; `rx` changes it."""
+
+    def __init__(self) -> None:
+        super().__init__({"rx": In(1), "tx": Out(1, init=1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        count, at = Signal(24), Signal(range(BYTE))
+        m.d.sync += [count.eq(count + 0x35791 + ~self.rx), at.eq(at + 1)]
+        found = [count]
+        products = [Signal(signed(16), name=f"product{n}") for n in range(4)]
+        for n, product in enumerate(products):
+            a, b = Signal(signed(8), name=f"a{n}"), Signal(signed(8), name=f"b{n}")
+            m.d.sync += [a.eq(count[n:]), b.eq(count[7 + n :]), product.eq(a * b)]
+        total, wide = Signal(signed(18)), Signal(signed(36))
+        with m.If(count[4]):
+            m.d.sync += total.eq(sum(products))
+        m.d.sync += wide.eq(count[:17].as_signed() * count[5:23].as_signed())
+        found += [total, wide]
+        for width, depth, part in ((36, 512, 9), (32, 4096, 8), (32, 16384, 8), (4, 16, 4), (12, 64, 12)):
+            m.submodules[f"memory{depth}x{width}"] = memory = Memory(shape=width, depth=depth, init=[])
+            small = depth < 100
+            write, read = memory.write_port(granularity=part), memory.read_port(domain="comb" if small else "sync")
+            late = Signal(width, name=f"late{depth}")
+            m.d.comb += [write.addr.eq(count[6:] & 0x5555), write.data.eq(count * 0x12345), write.en.eq(count[9:])]
+            # Not the row that is written: what a block RAM gives of that is not said.
+            m.d.comb += read.addr.eq((count[6:] & 0x5555) ^ (0 if small else 1))
+            if not small:
+                m.d.comb += [read.en.eq(count[2]), read.addr.eq((count[7:] & 0x5554) | ~count[6])]
+            m.d.sync += late.eq(read.data)
+            found.append(late)
+        folded = Signal(8)
+        bits = [bit for value in found for bit in value]
+        for n in range(8):
+            m.d.sync += folded[n].eq(sum(bits[n::8]) & 1)
+        shifted = Signal(10, init=0x3FF)
+        m.d.comb += self.tx.eq(shifted[0])
+        with m.If(at == 0):
+            m.d.sync += shifted.eq(folded << 1 | 0x200)
+        with m.Elif(at[: BIT.bit_length() - 1] == 0):
+            m.d.sync += shifted.eq(shifted[1:] | 0x200)
+        return m
+
+
+class TalkerTop(Elaboratable):
+    """It on the pins of a board."""
+
+    def __init__(self, pll: Any) -> None:
+        self.pll = pll
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.clock = clock = io.Buffer("i", platform.request(platform.default_clk, dir="-"))
+        drive_sync(m, self.pll, clock.i)
+        m.submodules.talker = talker = Talker()
+        uart = platform.request("uart", 0, dir={"rx": "-", "tx": "-"})
+        m.submodules.rx = rx = io.Buffer("i", uart.rx)
+        m.submodules.tx = tx = io.Buffer("o", uart.tx)
+        m.d.comb += [talker.rx.eq(rx.i), tx.o.eq(talker.tx)]
+        for n in range(4):
+            m.submodules[f"led{n}"] = led = io.Buffer("o", platform.request("led", n, dir="-"))
+            m.d.comb += led.o.eq(talker.tx)
+        return m
+
+
+def said() -> bytes:
+    """What the design says, by Amaranth's simulator."""
+    talker, levels = Talker(), []
+    top = Module()
+    top.domains.sync = ClockDomain()
+    top.submodules.talker = talker
+    simulator = Simulator(top)
+    simulator.add_clock(1e-6)
+
+    async def testbench(context: Any) -> None:
+        context.set(talker.rx, 1)
+        for _ in range((BYTES + 1) * BYTE):
+            levels.append(context.get(talker.tx))
+            await context.tick()
+
+    simulator.add_testbench(testbench)
+    simulator.run()
+    found, position = bytearray(), 0
+    while (position := next((i for i in range(position, len(levels)) if not levels[i]), len(levels))) + 10 * BIT < len(levels):
+        bits = levels[position + BIT // 2 :: BIT][:10]
+        found.append(sum(bit << n for n, bit in enumerate(bits[1:9])))
+        position += 10 * BIT - BIT // 2
+    return bytes(found)
+
+
+@pytest.mark.parametrize("name", ["arty_a7_100t", "crosslink_nx_evn"])
+def test_a_small_design(name: str, tmp_path: Path) -> None:
+    board = BOARDS[name]
+    flow = board.flow()
+    try:
+        flow.require()
+    except FpgaError as error:
+        needs.skip(needs.XILINX_TOOLS if board.family == "xc7" else needs.NEXUS_TOOLS, str(error))
+    pll = board.pll(round(board.other.clock_mhz * 1e6))
+    flow.generate(TalkerTop(pll), tmp_path)
+    used = flow.synthesise(tmp_path)
+    module = read_netlist(tmp_path)
+    print({cell["type"] for cell in module["cells"].values()}, used)
+    with closing(netlist_line(module, board.family, clock_hz=BIT * 1e6, baud=1_000_000)) as line:
+        heard = line.run((BYTES + 4) * BYTE)
+    expected = said()
+    assert len(expected) >= BYTES - 1 and len(set(expected)) > BYTES // 2
+    assert heard[: BYTES - 2] == expected[: BYTES - 2]
+    flow.place_and_route(tmp_path, used, pll.output_hz / 1e6, [1], lambda text: None)
+    flow.pack(tmp_path)
+    assert (tmp_path / flow.images[0]).stat().st_size > 500_000
