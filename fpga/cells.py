@@ -66,8 +66,14 @@ GOWIN = Cells(
 NEXUS = Cells(
     {"LUT4": 1, "CCU2": 2, "WIDEFN9": 2, "DPR16X4": 4},
     {
-        "MULT9X9": 0.5, "MULT18X18": 1.0, "MULT18X36": 2.0, "MULT36X36": 4.0, "MULTADDSUB18X18": 1.0,
-        "MULTPREADD9X9": 0.5, "MULTPREADD18X18": 1.0, "MULTADDSUB9X9WIDE": 2.0,
+        "MULT9X9": 0.5,
+        "MULT18X18": 1.0,
+        "MULT18X36": 2.0,
+        "MULT36X36": 4.0,
+        "MULTADDSUB18X18": 1.0,
+        "MULTPREADD9X9": 0.5,
+        "MULTPREADD18X18": 1.0,
+        "MULTADDSUB9X9WIDE": 2.0,
     },
     {"PDPSC16K_MODE": 1, "PDP16K_MODE": 1, "DP16K_MODE": 1, "PDPSC16K": 1, "PDP16K": 1, "DP16K": 1},
     "FD1P3",

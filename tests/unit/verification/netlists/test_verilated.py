@@ -117,7 +117,9 @@ def said() -> bytes:
     simulator.add_testbench(testbench)
     simulator.run()
     found, position = bytearray(), 0
-    while (position := next((i for i in range(position, len(levels)) if not levels[i]), len(levels))) + 10 * BIT < len(levels):
+    while (position := next((i for i in range(position, len(levels)) if not levels[i]), len(levels))) + 10 * BIT < len(
+        levels
+    ):
         bits = levels[position + BIT // 2 :: BIT][:10]
         found.append(sum(bit << n for n, bit in enumerate(bits[1:9])))
         position += 10 * BIT - BIT // 2
