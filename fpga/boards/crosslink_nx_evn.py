@@ -15,7 +15,6 @@ from tilewright.fpga.plls import NoPll
 from tilewright.fpga.uart_board import UartBoard, open_fpga_loader
 
 CLOCK_HZ = 12_000_000
-BAUD = 1_000_000
 
 
 def platform() -> Any:
@@ -48,6 +47,5 @@ BOARD = UartBoard(
     clock_hz=CLOCK_HZ,
     pll=partial(NoPll.find, CLOCK_HZ),
     loader=open_fpga_loader("crosslinknx_evn"),
-    points={"tiny": Point(clock_mhz=12, memory_kib=128, baud=BAUD)},
-    other=Point(clock_mhz=12, memory_kib=128, baud=BAUD),
+    other=Point(clock_mhz=12, memory_kib=128, baud=1_000_000),
 )

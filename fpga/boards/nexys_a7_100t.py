@@ -29,5 +29,5 @@ BOARD = UartBoard(
     clock_hz=CLOCK_HZ,
     pll=partial(Xilinx7Pll.find, CLOCK_HZ),
     loader=open_fpga_loader("nexys_a7_100"),
-    points={"wide": Point(clock_mhz=66, memory_kib=128), "tiny": Point(clock_mhz=66, memory_kib=256)},
+    other=Point(clock_mhz=50, memory_kib=128),
 )

@@ -50,7 +50,7 @@ def test_xilinx7_pll(mhz: int) -> None:
 
 
 def test_a_clock_out_of_reach() -> None:
-    with pytest.raises(FpgaError, match="no PLL setting gives 24 MHz; the closest is 12.00 MHz"):
+    with pytest.raises(FpgaError, match=r"no PLL setting gives 24 MHz; the closest is 12\.00 MHz"):
         NoPll.find(12_000_000, 24_000_000)
     with pytest.raises(FpgaError, match="no PLL setting gives 1000 MHz"):
         Ecp5Pll.find(25_000_000, 1_000_000_000)

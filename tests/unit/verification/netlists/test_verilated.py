@@ -3,8 +3,6 @@ simulator says of the design, and it becomes a bitstream."""
 
 from __future__ import annotations
 
-import copy
-import importlib.util
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,6 @@ from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.clocking import drive_sync
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows.netlist import Module as Netlist
-from tilewright.fpga.flows.synthesis import ROUTING
-from tilewright.fpga.flows.xilinx7 import tools
-from tilewright.fpga.report import timing
 from verification.netlists.netlist import read_netlist
 from verification.netlists.verilated import MODELS, netlist_line, verilog
 
@@ -41,7 +36,8 @@ class Talker(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        count, at = Signal(24), Signal(range(BYTE))
+        count = Signal(24)
+        at = Signal(range(BYTE))
         m.d.sync += [count.eq(count + 0x35791 + ~self.rx), at.eq(at + 1)]
         found = [count]
         products = [Signal(signed(16), name=f"product{n}") for n in range(4)]
@@ -138,7 +134,6 @@ def test_a_small_design(name: str, tmp_path: Path) -> None:
     flow.generate(TalkerTop(pll), tmp_path)
     used = flow.synthesise(tmp_path)
     module = read_netlist(tmp_path)
-    print({cell["type"] for cell in module["cells"].values()}, used)
     with closing(netlist_line(module, board.family, clock_hz=BIT * 1e6, baud=1_000_000)) as line:
         heard = line.run((BYTES + 4) * BYTE)
     expected = said()
@@ -147,3 +142,12 @@ def test_a_small_design(name: str, tmp_path: Path) -> None:
     flow.place_and_route(tmp_path, used, pll.output_hz / 1e6, [1], lambda text: None)
     flow.pack(tmp_path)
     assert (tmp_path / flow.images[0]).stat().st_size > 500_000
+
+
+def test_a_memory_that_begins_with_something() -> None:
+    clock = {"type": "BUFG", "parameters": {}, "connections": {"I": [2], "O": [3]}}
+    memory = {"type": "RAMB18E1", "parameters": {"INIT_00": "0" * 255 + "1"}, "connections": {"CLKARDCLK": [3]}}
+    module: Netlist = {"cells": {"clock": clock, "memory": memory}, "ports": {"clk100_0__io": {"bits": [2]}}}
+    assert "assign n2 = clk;" in verilog(module | {"cells": {"clock": clock}}, MODELS["xc7"])
+    with pytest.raises(FpgaError, match="cell memory: no model of a memory that does not begin as zeros"):
+        verilog(module, MODELS["xc7"])
