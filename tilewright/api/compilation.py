@@ -128,9 +128,8 @@ def _built(
     """The program, compiled now and signed."""
     # The compiler takes 0.8 s to import: a program from the cache need not wait for it.
     from tilewright.api.build import build_entries, build_scheduled, build_tuned, builder
-    from tilewright.api.source import ModelSource
 
-    source, options = ModelSource.of(model, shapes, o), o.compiler
+    source, options = o.source(model, shapes), o.compiler
     plain = functools.partial(builder(source, config, replace(options, effort=min(o.effort, 1))), None)
     compared_by = o.goal.measure(plain, options.memory) if o.effort > 1 else None
     build = builder(source, config, options, o.progress, compared_by)

@@ -9,7 +9,6 @@ from typing import Any
 
 import onnx
 
-from tilewright.api.options import ProgramOptions
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.graph.moves import Mover
 from tilewright.compiler.graph.ops.kernel import NodeKernel
@@ -45,13 +44,6 @@ class ModelSource:
     kernels: Sequence[NodeKernel] = ()
     rising: Sequence[str] = ()
     last: Sequence[str] = ()
-
-    @classmethod
-    def of(
-        cls, model: str | Path | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None, o: ProgramOptions
-    ) -> ModelSource:
-        """The source of a model with what options say about it."""
-        return cls(model, shapes, o.constants, o.staged, o.states, o.batch, o.kernels, o.rising, o.last)
 
     def graph(self) -> Graph:
         """The model as a graph of its own, called as its file if it comes from one.

@@ -113,9 +113,7 @@ class Request(MemoryOptions):
 
     def source(self) -> ModelSource:
         """The model as the importers read it."""
-        from tilewright.api.source import ModelSource  # onnx takes 0.3 s to import
-
-        return ModelSource.of(self.model, self.given_shapes or None, self.chosen)
+        return self.chosen.source(self.model, self.given_shapes or None)
 
 
 def cpu_ops(program: Program) -> list[str]:
