@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.common.text import suggest
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import QUANTIZED_OPS, DroppedChannels, Graph, Node, Quant, State, Tensor
+from tilewright.compiler.graph.ops.kernel import QKernel
 from tilewright.compiler.importer.tosa.reading import parse
 from tilewright.compiler.limits import check_nodes, check_shape
 from tilewright.compiler.mlir.attributes import array_of, type_of, value_of
@@ -18,7 +19,8 @@ from tilewright.compiler.onnx.onnx_ops import infer, schema_of
 
 _MARK = re.compile(r"tilewright\.format\s*=\s*(\d+)")
 _ONNX = "tilewright.onnx."
-_QUANTIZED = {f"tilewright.{name.lower()}": op for name, op in QUANTIZED_OPS.items()}
+#: Those that text can say; a kernel of the user's is no text.
+_QUANTIZED = {f"tilewright.{name.lower()}": op for name, op in QUANTIZED_OPS.items() if op is not QKernel}
 
 
 def is_graph(text: str) -> bool:

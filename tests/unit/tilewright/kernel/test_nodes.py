@@ -49,6 +49,18 @@ def test_the_command_checks_a_model(tmp_path: Path) -> None:
     assert "others run by a kernel (`tilewright compile --kernels FILE`" in plain.output
 
 
+@pytest.mark.medium
+def test_a_schedule_with_a_kernel_is_given_back(tmp_path: Path) -> None:
+    path, schedule = tmp_path / "pyramid.onnx", tmp_path / "pyramid.toml"
+    onnx.save(pyramid_model(dilations=[1, 2]), path)
+    command = ["schedule", str(path), "--kernels", str(FILE), "--config", "tiny", "-o", str(schedule)]
+    result = CliRunner().invoke(cli, command)
+    assert result.exit_code == 0, result.output
+    kernels = load_kernels(FILE)
+    given = tw.compile_program(path, "tiny", kernels=kernels, schedule=schedule)
+    assert given.instructions == tw.compile_program(path, "tiny", kernels=kernels, tuning="off").instructions
+
+
 @tk.kernel
 def shrunk(k: tk.Chip, x: tk.Tensor, *, table: np.ndarray) -> tk.Tensor:
     y = k.tensor(x.shape)
