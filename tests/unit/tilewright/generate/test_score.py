@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def test_score_is_that_of_the_reference(language: LanguageModel, of_the_last: La
     total = 0.0
     for at in (0, 16, 32):
         piece, reference = tokens[at : at + 16], GreedyReference(model_file)
-        for token, following in zip(piece, piece[1:], strict=False):
+        for token, following in itertools.pairwise(piece):
             logits = reference.logits([token]).astype(np.float64)
             total += np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[following]
     for model in (language, of_the_last):
@@ -68,7 +69,8 @@ def test_command(program_file: Path, tmp_path: Path) -> None:
     text.write_text("To be, or not to be, that is the question")
     code, printed = run("--score", str(text), "--json", "-")
     facts = json.loads(printed)
-    assert code == 0 and facts["tokens"] == 41 - 3 and facts["perplexity"] == pytest.approx(2 ** facts["bits_per_token"])
+    assert code == 0 and facts["tokens"] == 41 - 3
+    assert facts["perplexity"] == pytest.approx(2 ** facts["bits_per_token"])
     assert f"perplexity {facts['perplexity']:.3f}" in run("--score", str(text))[1]
     assert "--prompt can not be given with --score" in run("--score", str(text), "--prompt", "a")[1]
     text.write_bytes(b"\xff\xfe")
