@@ -61,7 +61,7 @@ class Feed:
         return found
 
     def logits(self, outputs: Mapping[str, np.ndarray], tokens: int) -> np.ndarray:
-        """Those behind each of the first tokens of a run, or behind its last alone, float32 [tokens, vocabulary]."""
+        """Logits behind each of the first tokens of a run, or behind its last alone, float32 [tokens, vocabulary]."""
         return np.asarray(outputs[self._logits.name].reshape(-1, self.words)[:tokens])
 
 

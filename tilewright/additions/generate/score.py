@@ -1,4 +1,4 @@
-"""How well a language model predicts a text."""
+"""The perplexity of a text: the quality of a language model's predictions."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def of_the_last(model_file: Path) -> LanguageModel:
 @pytest.mark.medium
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 30])
 def test_prompts_without_logits_of_each_token(language: LanguageModel, of_the_last: LanguageModel, length: int) -> None:
-    """Go on as others do, whether they fill a run or not."""
+    """Prompts go on as others do, whether they fill a run or not."""
     prompt = [(7 * i + 3) % 96 for i in range(length)]
     tokens = []
     for model in (language, of_the_last):

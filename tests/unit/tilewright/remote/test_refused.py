@@ -47,7 +47,7 @@ def test_damaged_programs_do_not_reach_the_device(image: bytes, length: int, mes
 
 @pytest.mark.parametrize("first", [2, 256])
 def test_regions_that_begin_where_none_can(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two beats of the bus, and behind the end of what they are a part of."""
+    """A region begins neither between two beats of the bus nor behind the end of what it is a part of."""
     with serving() as (server, shared):
         device = connect(server)
         regions, at = place(device, END), device.allocate(128)

@@ -69,7 +69,7 @@ def test_places_that_no_window_has(program: Program, places: list[int], problem:
 
 @pytest.mark.medium
 def test_the_last_row_alone(model: onnx.ModelProto, program: Program) -> None:
-    """Is the row that a whole run has, of fewer products. Tokens below 0 count from the end, as Gather has it."""
+    """The row is that of a whole run, of fewer products. Tokens below 0 count from the end, as Gather has it."""
     options: dict[str, Any] = {"shapes": {"input_ids": [1, COUNT]}, "states": "auto", "cache": False}
     short = tw.compile_program(model, rising=["position_ids"], last=["logits"], **options)
     assert [type(step) for step in short.steps] == [NpuStep] and short.macs < program.entry("prefill").macs * 0.8
