@@ -150,8 +150,12 @@ class LanguageModel:
     def rows(
         self, device: Runner, entry: str, tokens: Sequence[int], position: int, options: Mapping[str, Any]
     ) -> np.ndarray:
-        """Runs an entry point as `run` does; returns all logits there are, float32 [tokens, vocabulary]; of an entry point that gives those of the
-        last token alone, [1, vocabulary]."""
+        """Runs an entry point as `run` does.
+
+        Returns:
+            All logits there are, float32 [tokens, vocabulary]; of an entry point that gives those of the last token
+            alone [1, vocabulary].
+        """
         feed = self._feeds[entry]
         outputs = device.run(self.program, feed.inputs(tokens, position), entry=entry, **options)
         return feed.logits(outputs, len(tokens))
