@@ -50,7 +50,7 @@ def export(board_name: str, config: str | None, output: Path, clock_mhz: float |
 @click.option("--mirror", default=tools.MIRROR, show_default=True, metavar="URL", help="Of Debian's archive.")
 @arguments.json_option
 def fetch_tools(mirror: str, json_path: str | None) -> None:
-    """Unpack the open tools of Zynq-7000 into the cache folder: 31 MB to download, 211 MB on disk.
+    """Unpack the open tools of Zynq-7000 and Artix-7 into the cache folder: 31 MB to download, 274 MB on disk.
 
     nextpnr-himbaechel-xilinx, prjxray and prjxray-database of Debian unstable, with the libraries they need. apt checks
     their signatures; nothing is installed. Tools on the PATH are used instead if they are there.
