@@ -21,7 +21,8 @@ from tilewright.compiler.onnx.onnx_ops import default_attributes, elem_type, eva
 FILE, PLANES = "file", "planes"
 TO_PLANES, TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)
 _FOLDED = 1 << 14  # elements of integer arithmetic done at import
-_MOVES = ("Reshape", "Transpose", "Slice", "Concat")  # done at import however many elements there are: of weights
+#: Done at import however many elements there are: what stands between weights and their convolution.
+_OF_WEIGHTS = ("Reshape", "Transpose", "Slice", "Concat", "Cast", "Add", "Sub", "Mul")
 
 Handler = Callable[["TosaBuilder", TosaOp], None]
 HANDLERS: dict[str, Handler] = {}
@@ -202,7 +203,7 @@ class TosaBuilder:
         check_positions(self.op.label, op, shape)
         made = self.graph.add(Tensor(name, tuple(shape), dtype))
         known = all(t is None or t.data is not None for t in tensors)
-        if known and (op in _MOVES or (dtype.kind in "ib" and made.size <= _FOLDED)):
+        if known and (op in _OF_WEIGHTS or (dtype.kind in "ib" and made.size <= _FOLDED)):
             (value,) = evaluate(node, [None if t is None else t.data for t in tensors])
             made.data = value.astype(dtype).reshape(shape)
         else:
