@@ -14,12 +14,13 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 from tests.common.paths import ROOT
 from tilewright.common.store import sources_digest
+from tilewright.isa.program import Program
 from verification.measured import SOURCES, write_with_command
 from verification.program_faults.faults import KINDS, fault
 from verification.program_faults.judge import Judgement, Subject, judge, random_subject, subject
@@ -42,8 +43,11 @@ def subjects(random: Random, graphs: int, inputs: int) -> Iterator[Subject]:
             yield chosen
 
 
-def judged(cases: Sequence[Subject], random: Random, count: int) -> Iterator[Judgement]:
-    """Judges faults until so many count; every kind and every program in turns."""
+def judged(
+    cases: Sequence[Subject], random: Random, count: int, keep: Callable[[Judgement, Program], object] | None = None
+) -> Iterator[Judgement]:
+    """Judges faults until so many count; every kind and every program in turns. Those that count are given to `keep`,
+    with their programs."""
     counted, number = 0, 0
     while counted < count:
         case, kind = cases[random.randrange(len(cases))], KINDS[number % len(KINDS)]
@@ -52,7 +56,10 @@ def judged(cases: Sequence[Subject], random: Random, count: int) -> Iterator[Jud
         if made is None:
             continue
         found = judge(case, kind, *made, seed=number)
-        counted += found.found in ("shown", "order", "missed")
+        if found.found in ("shown", "order", "missed"):
+            counted += 1
+            if keep is not None:
+                keep(found, made[1])
         yield found
 
 

@@ -78,7 +78,7 @@ def test_random_machines_are_proved() -> None:
 
 
 def test_reductions_and_transposed_products_of_one_byte_are_proved() -> None:
-    check_random_graphs([784, 793, 867, 956, 1042])
+    check_random_graphs([784, 793, 867, 956, 1042, 4087, 4223])
 
 
 @pytest.mark.long

@@ -25,7 +25,7 @@ class Functions(Cells):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self._pairs = Facts(2, FIELDS, kind=np.uint32)  # roots of two bytes: the two
-        self._of_pairs = Facts(FIELDS + 1, kind=np.uint32)  # maxima: the pair that they are a function of, its table
+        self._of_pairs = Facts(FIELDS + 1, kind=np.uint32)  # roots that are maxima: their pair, and its table
         self._maxima: dict[int, Facts] = {}  # by number of operands: roots that are maxima, and of what
         self._inverse = self.register(~BYTES)
 
@@ -50,10 +50,21 @@ class Functions(Cells):
             both = function[left[:, None], right[None, :]]
             return self.register((both.T if exchanged else both).ravel())
 
-        numbers = self.by_groups([tables_a, tables_b, swap, same], number)
+        return self._simplified(roots, self.by_groups([tables_a, tables_b, swap, same], number)).reshape(shape)
+
+    def look_up(self, cells: Array, table: Array) -> Array:
+        """Cells of a table; a function of two bytes may become one of one byte by it."""
+        found = super().look_up(cells, table)
+        wide = self._wide(found) if found is not cells else np.zeros(cells.shape[:-1], bool)
+        if wide.any():
+            found[wide] = self._simplified(found[wide][:, ROOT], found[wide][:, TABLE].astype(np.int64))
+        return found
+
+    def _simplified(self, roots: Array, numbers: Array) -> Array:
+        """Cells of tables of roots, which change with it."""
         for chosen in np.unique(numbers):
             self._simplify(roots, numbers, int(chosen))
-        return self.of_roots(roots, numbers).reshape(shape)
+        return self.of_roots(roots, numbers)
 
     def _wide(self, cells: Array) -> Array:
         """Marks functions of two bytes."""
@@ -73,13 +84,14 @@ class Functions(Cells):
         return roots, swap
 
     def _unfold(self, cells: Array, others: Array) -> None:
-        """Makes maxima the functions of a pair that they are, where the other operand is of that pair, too."""
-        here, forms = self._of_pairs.find(cells[:, VALUE])
+        """Makes tables of maxima the functions of a pair that they are, where the other operand is of it, too."""
+        here, forms = self._of_pairs.find(cells[:, ROOT])
         pairs = forms[:, :FIELDS]
         near = np.concatenate([self._pairs.find(pairs)[1], pairs[:, None]], axis=1)
         near = (words_of(near) == words_of(others[here][:, ROOT])[:, None]).any(axis=1)
         at = np.flatnonzero(here)[near]
-        cells[at, ROOT], cells[at, TABLE] = pairs[near], forms[near, FIELDS]
+        tables = self.by_groups([forms[near, FIELDS], cells[at, TABLE]], self._composed)
+        cells[at, ROOT], cells[at, TABLE] = pairs[near], tables
 
     def _lift(self, cells: Array, others: Array) -> None:
         """Makes functions of a byte those of a pair, where the other operand is one of this pair."""
@@ -114,9 +126,12 @@ class Functions(Cells):
                 return
         for tables, after in self._maxima_of(square):
             sides = np.broadcast_to([self.register(table) for table in tables], parts.shape[:2])
-            found = self.look_up(self.maximum(self.of_roots(parts, sides)), after)
-            pairs = np.concatenate([roots[at], np.full((len(at), 1), number, np.uint32)], axis=1)
-            self._of_pairs.keep(found[:, VALUE], pairs)
+            largest = self.maximum(self.of_roots(parts, sides))
+            found, outer = self.look_up(largest, after), int(largest[0, TABLE])
+            f, g = tables if outer == 0 else [BYTES if self._slope(outer) == 1 else ~BYTES] * 2  # of the root itself
+            form = self.register(np.maximum(f[:, None], g[None]).ravel())
+            pairs = np.concatenate([roots[at], np.full((len(at), 1), form, np.uint32)], axis=1)
+            self._of_pairs.keep(largest[:, ROOT], pairs)
             roots[at], numbers[at] = found[:, ROOT], found[:, TABLE]
             return
 
