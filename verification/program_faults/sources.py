@@ -30,7 +30,7 @@ from tilewright.isa.config import PRESETS
 from tilewright.isa.program import Program
 from tilewright.prove.checker.compare import prove
 from tilewright.prove.checker.graph import QuantisedGraph
-from tilewright.prove.compiled import quantised_graphs
+from tilewright.prove.compiled import quantised_graph, quantised_graphs
 from verification.measured import SOURCES, write_with_command
 from verification.program_faults.__main__ import DIGITS, judged
 from verification.program_faults.judge import Subject, shown, subject
@@ -45,10 +45,12 @@ _LLAMA = {"layers": 1, "width": 96, "heads": 3, "kv_heads": 1, "hidden": 64, "wi
 
 
 def subjects(graphs: int, inputs: int) -> Iterator[tuple[Subject, Path | bytes]]:
-    """Proved programs with their models: of the digits, and of so many random graphs on presets in turns."""
+    """Proved programs with their models: of the digits, a layer of BERT, and random graphs on presets in turns."""
     presets, seed = sorted(PRESETS), 0
+    bert = zoo.build_quantized("bert", **zoo.ZOO["bert"].small | {"layers": 1}).SerializeToString()
     cases: list[tuple[str, Path | bytes, str]] = [("digits", DIGITS, config) for config in ("tiny", "base")]
-    while len(cases) < graphs + 2:
+    cases.append(("bert", bert, "base"))
+    while len(cases) < graphs + 3:
         model = random_quantized_graph(seed).model
         cases.append((f"graph{seed}", model if isinstance(model, bytes) else model.SerializeToString(),
                       presets[seed % len(presets)]))  # fmt: skip
@@ -75,7 +77,8 @@ def _of_compiler(case: Subject, model: Path | bytes) -> str:
     program = tw.compile_program(model, case.program.config, tuning="off", cache=False)
     if not (seen := shown(case, program)):
         return ""
-    verdict = prove(case.graph, program, 1)
+    graph = quantised_graph(ModelSource(model), program.config, ProgramOptions().compiler)
+    verdict = prove(graph, program, 1)
     return f"missed: {seen}" if verdict.proved else f"rejected: {verdict.reason}; {seen}"
 
 
@@ -118,12 +121,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="write what became of each here")
     options = parser.parse_args(arguments)
     made = list(subjects(options.graphs, options.inputs))
-    compiler, checker = (
-        drawn(
-            (f for path in files for f in python_faults.faults_of(path) if options.only in f.name), count, options.seed
-        )
-        for files, count in ((PYTHON, options.compiler), (CHECKER, options.checker))
-    )
+
+    def sample(files: Sequence[Path], count: int) -> list[python_faults.Fault]:
+        faults = (fault for path in files for fault in python_faults.faults_of(path) if options.only in fault.name)
+        return drawn(faults, count, options.seed)
+
+    compiler, checker = sample(PYTHON, options.compiler), sample(CHECKER, options.checker)
     counts: Counter[str] = Counter()
     each: list[dict[str, str]] = []
 
@@ -134,9 +137,8 @@ def main(arguments: list[str]) -> int:
             print(f"{fate}: {found.fault.where}: {found.fault.what}: {found.fault.code.strip()}", flush=True)
         if options.json:
             sources = sources_digest("additions/prove/**/*", "isa/**/*", "compiler/**/*")
-            write_with_command(
-                options.json, parser, arguments, {SOURCES: sources, "counts": dict(counts), "each": each}
-            )
+            figures = {SOURCES: sources, "counts": dict(counts), "each": each}
+            write_with_command(options.json, parser, arguments, figures)
 
     of_compiler = [Look(case.name, functools.partial(_of_compiler, case, model)) for case, model in made]
     for found in in_python(compiler, of_compiler, own=False) if compiler else ():

@@ -9,8 +9,10 @@ from random import Random
 
 import pytest
 
+from tests.reference.random_quantized import random_quantized_graph
 from verification.program_faults import __main__ as command
 from verification.program_faults import judge as judging
+from verification.program_faults import sources
 from verification.program_faults.faults import KINDS, fault
 from verification.program_faults.judge import Subject, random_subject
 
@@ -54,3 +56,17 @@ def test_the_command_finds_none_missed(
     assert "0 missed" in capsys.readouterr().out
     assert command.main([*arguments, "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["faults"] == figures["faults"]
+
+
+def test_faults_of_sources_are_found_by_what_they_change(case: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = judging.prove(case.graph, case.program, 1)
+    right = verdict.elements, verdict.accesses
+    wrong = replace(case.program, constants=bytes(b ^ 64 for b in case.program.constants))
+    assert sources._of_checker(case.graph, case.program, "", right) == ""
+    assert sources._of_checker(case.graph, wrong, "", None) == ""
+    assert sources._of_checker(case.graph, wrong, "", right).startswith("not proved")
+    assert sources._of_checker(case.graph, case.program, "", None) == "a program with a fault is proved"
+    model = random_quantized_graph(1033).model.SerializeToString()
+    assert sources._of_compiler(case, model) == ""
+    monkeypatch.setattr(sources.tw, "compile_program", lambda *_, **__: wrong)
+    assert sources._of_compiler(case, model).startswith("rejected: not proved")
