@@ -91,6 +91,7 @@ def test_fingerprint_is_of_everything_but_the_name() -> None:
         "axi_address_bits": 33,
         "depthwise": 0,
         "window_delay": 3,
+        "window_pairs": 1,
         "vector_queue": 0,
         "row_unit": 1,
         "weight_codes": 16,
@@ -189,3 +190,10 @@ def test_bad_files(tmp_path: Path, name: str, text: str, message: str) -> None:
 def test_missing_file() -> None:
     with pytest.raises(ConfigError, match=r"cannot read configuration .*no\.toml: No such file"):
         NpuConfig.load("/no/no.toml")
+
+
+def test_pairs_need_a_window() -> None:
+    with pytest.raises(ConfigError, match=r"^window_pairs must be 0 with depthwise = 0 \(there is no window\), not 1$"):
+        BASE.with_(depthwise=0, window_pairs=1)
+    with pytest.raises(ConfigError, match=r"^window_pairs must be 0\.\.1, not 2$"):
+        BASE.with_(window_pairs=2)
