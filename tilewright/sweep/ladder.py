@@ -208,11 +208,11 @@ class Ladder:
             return alone
         if not (able := [c for c in left if not c.covered]):
             able = self._beside(left)
-        leading = [c for c in self._leading([*self.known, *able]) if c.rung != FULL]
         frames = defaultdict[str, list[Candidate]](list)
-        for candidate in leading:
+        for candidate in able:
             frames[candidate.point.frame].append(candidate)
-        return [c for c in leading if not any(other.covers(c) for other in frames[c.point.frame])]
+        largest = [c for c in able if not any(other.covers(c) for other in frames[c.point.frame])]
+        return [c for c in self._leading([*self.known, *largest]) if c.rung != FULL]
 
     def _beside(self, left: list[Candidate]) -> list[Candidate]:
         """Returns the covered candidates that are neighbours of the front, which they are no more covered by."""
