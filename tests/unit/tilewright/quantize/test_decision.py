@@ -46,7 +46,7 @@ def test_int8_is_the_one_to_beat() -> None:
 
 
 def test_the_plain_quantiser_is_a_floor() -> None:
-    """Where it has more, a candidate is taken that comes near it, the fastest of them; above all what there is."""
+    """A candidate that comes near the plain quantiser is taken where that has more: the one worth most, any if none."""
     first, steps = candidate("fitted", 35.0), candidate("steps", 38.8, 1.5e6, kept=4)
     others = [first, steps, candidate("whole", 39.0, 2e6, kept=20)]
     chosen = lambda floor: Decision(others, 21.5, floor=floor).chosen.name
