@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import tilewright as tw
 from tests.common.paths import ROOT
@@ -47,7 +48,8 @@ _LLAMA = {"layers": 1, "width": 96, "heads": 3, "kv_heads": 1, "hidden": 64, "wi
 def subjects(graphs: int, inputs: int) -> Iterator[tuple[Subject, Path | bytes]]:
     """Proved programs with their models: of the digits, a layer of BERT, and random graphs on presets in turns."""
     presets, seed = sorted(PRESETS), 0
-    bert = zoo.build_quantized("bert", **zoo.ZOO["bert"].small | {"layers": 1}).SerializeToString()
+    small: dict[str, Any] = {**zoo.ZOO["bert"].small, "layers": 1}
+    bert = zoo.build_quantized("bert", **small).SerializeToString()
     cases: list[tuple[str, Path | bytes, str]] = [("digits", DIGITS, config) for config in ("tiny", "base")]
     cases.append(("bert", bert, "base"))
     while len(cases) < graphs + 3:
