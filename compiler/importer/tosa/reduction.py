@@ -140,8 +140,8 @@ def resize(b: TosaBuilder, op: TosaOp) -> None:
         raise b.damaged(f"scale {[yn, yd, xn, xd]}")
     spans = (h - 1) * yn - oy + border[0], (w - 1) * xn - ox + border[1]
     if spans != ((oh - 1) * yd, (ow - 1) * xd):
-        size = f"{spans[0] / yd + 1:g}x{spans[1] / xd + 1:g}"
-        raise b.damaged(f"scale, offset and border make a size of {size}; the text has {b.target()}")
+        made_of = f"{spans[0] / yd + 1:g}x{spans[1] / xd + 1:g}"
+        raise b.damaged(f"scale, offset and border make a size of {made_of}; the text has {b.target()}")
     integers = dtype.kind in "iu"
     inner = np.int64 if integers else np.float32
     axes = []
