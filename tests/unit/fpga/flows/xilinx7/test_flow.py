@@ -208,6 +208,10 @@ def test_what_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_bus_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "find", lambda: tools.Tools((), (), tmp_path, None))
+    with pytest.raises(FpgaError, match=r"no database of xc7z020 in .*zynq7; `tilewright fpga fetch-tools` gets it"):
+        build(PYNQ, preset("tiny"), POINT, tmp_path / "out")
+    (tmp_path / "zynq7" / "xc7z020").mkdir(parents=True)
+    (tmp_path / "zynq7" / "xc7z020" / "tilegrid.json").touch()
     with pytest.raises(FpgaError, match="pynq_z2: an HP port takes axi_data_bits = 64"):
         build(PYNQ, preset("tiny"), POINT, tmp_path / "out")
     assert not (tmp_path / "out").exists()
