@@ -16,7 +16,7 @@ LONGEST = 512
 
 
 class Emitter(Protocol):
-    """What appends nodes to a graph: `OnnxBuilder`, and an importer of TFLite."""
+    """The part of a builder that appends nodes: `OnnxBuilder`, or one for TFLite."""
 
     def tensor(self, name: str) -> Tensor: ...
 

@@ -57,7 +57,7 @@ class LiteRtReference:
 
     @property
     def _kernels(self) -> str:
-        """What differs from LiteRT's defaults, for messages; known after the first run."""
+        """Differences from LiteRT's defaults, for messages; known after the first run."""
         if self._in_floats:
             layers = "layer" if self._in_floats == 1 else f"{self._in_floats} layers"
             return f", activations of the {layers} with 8-bit weights in floats (LiteRT alone rounds them to 8 bits)"

@@ -154,7 +154,7 @@ class Ladder:
         return next((c for c in self.constraints if c.violation(values)), None)
 
     def _least(self, point: Point, floors: dict[str, dict[str, Any]]) -> tuple[dict[str, float], Row, dict[str, float]]:
-        """Returns what a point comes to at least, its objectives, and all its values, by the networks' least values."""
+        """Returns the least objectives and values of a point, by the networks' least values."""
         values = self.metrics.before_results(point)
         found = self.metrics.floors(point, values, floors)
         values |= found

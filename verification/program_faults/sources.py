@@ -75,7 +75,7 @@ def _language_model() -> Iterator[tuple[str, QuantisedGraph, Program]]:
 
 
 def _of_compiler(case: Subject, model: Path | bytes) -> str:
-    """What becomes of a fault in the compiler: "" if no input shows it."""
+    """The outcome of a fault in the compiler: "" if no input shows it."""
     program = tw.compile_program(model, case.program.config, tuning="off", cache=False)
     if not (seen := shown(case, program)):
         return ""
@@ -85,7 +85,7 @@ def _of_compiler(case: Subject, model: Path | bytes) -> str:
 
 
 def _of_checker(graph: QuantisedGraph, program: Program, entry: str, right: tuple[int, int] | None) -> str:
-    """What is wrong with a verdict; `right` has elements and accesses of a proof, None for a program with a fault."""
+    """The error in a verdict; `right` has elements and accesses of a proof, None for a program with a fault."""
     verdict = prove(graph, program, 1, entry)
     if right is None:
         return "a program with a fault is proved" if verdict.proved else ""

@@ -8,7 +8,7 @@ _WEIGHTS = "{} has weights without a network; export the model as ONNX (optimum,
 
 
 def foreign_format(data: bytes) -> str:
-    """What a file is instead of ONNX, and what writes ONNX or TFLite of it; "" for bytes that are not known."""
+    """The format of a file that is not ONNX, and what writes ONNX or TFLite of it; "" for bytes that are not known."""
     start = data[:4096]
     if start[4:8] == b"ORTM":
         return "a model in onnxruntime's own format; give the ONNX file that it was made from"

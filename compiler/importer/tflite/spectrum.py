@@ -17,7 +17,7 @@ from tilewright.compiler.importer.tflite.schema import FileOp
 
 
 class _Emitter:
-    """What `transform` appends nodes by."""
+    """The emitter of `transform`, over a builder."""
 
     def __init__(self, b: TfliteBuilder) -> None:
         self.b = b

@@ -121,7 +121,7 @@ class _Search:
         return best, last
 
     def _interval(self, begin: int, zero: int, shifts: Array, channels: Array) -> tuple[Array, Array, Array]:
-        """What real numbers do as factors.
+        """The effect of real numbers as factors.
 
         Returns:
             The least and the largest factor with which all bytes from `begin` to one are right, float64

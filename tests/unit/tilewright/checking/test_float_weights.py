@@ -65,7 +65,7 @@ def test_weights_of_the_copy() -> None:
 
 
 def test_what_litert_alone_makes_of_it() -> None:
-    """It rounds activations: nearby, but no rounding of floats."""
+    """LiteRT rounds activations: its result is near, but not by a rounding of floats."""
     x = {"x": np.random.default_rng(1).standard_normal((1, 4, 4, 4)).astype(np.float32)}
     alone, floats = (LiteRtReference(network(), float_weights=flag).run(x)["y"] for flag in (False, True))
     error = np.abs(alone - floats).max() / np.abs(floats).max()

@@ -116,7 +116,7 @@ def test_larger_scratchpads_tell_of_smaller_ones(networks: list[Network], tmp_pa
 
 @pytest.mark.medium
 def test_larger_scratchpads_run_the_programs_of_smaller_ones() -> None:
-    """In the same cycles, whichever of the scratchpads is larger."""
+    """Cycles are the same, whichever of the scratchpads is larger."""
     small = PRESETS["tiny"].with_(act_rows=512, wgt_tiles=64, acc_rows=128)
     program = tilewright.compile(MODEL, config=small)
     assert isinstance(program, Program)
@@ -128,7 +128,7 @@ def test_larger_scratchpads_run_the_programs_of_smaller_ones() -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("network", ["segmentation", "depthwise"])
 def test_what_fits_smaller_scratchpads_fits_larger_ones(network: str, networks: list[Network]) -> None:
-    """So that two machines that leave the same to the CPU tell what one between them does."""
+    """Two machines that leave the same to the CPU tell what one between them does."""
     content = next(n.content for n in networks if n.name == network)
     left = []
     for rows in (64, 128, 256, 512, 1024, 4096):

@@ -75,7 +75,7 @@ class Talker(wiring.Component):
 
 
 class TalkerTop(Elaboratable):
-    """It on the pins of a board."""
+    """The design on the pins of a board."""
 
     def __init__(self, pll: Any) -> None:
         self.pll = pll
@@ -96,7 +96,7 @@ class TalkerTop(Elaboratable):
 
 
 def said() -> bytes:
-    """What the design says, by Amaranth's simulator."""
+    """The bytes that the design says, by Amaranth's simulator."""
     talker, levels = Talker(), []
     top = Module()
     top.domains.sync = ClockDomain()

@@ -17,7 +17,7 @@ def _scaling(multiplier: int, shift: int, zero: int = 0, double: bool = False) -
 
 
 def _added(passes: list[Pass], sums: np.ndarray) -> np.ndarray:
-    """What the machine makes of sums [sums, channels], int64."""
+    """The machine's results of sums [sums, channels], int64."""
     whole = np.zeros(sums.shape, np.int64)
     for k, part in enumerate(passes):
         made = numerics.requantize(
