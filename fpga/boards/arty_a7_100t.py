@@ -29,5 +29,6 @@ BOARD = UartBoard(
     clock_hz=CLOCK_HZ,
     pll=partial(Xilinx7Pll.find, CLOCK_HZ),
     loader=open_fpga_loader("arty_a7_100t"),
+    points={"wide": Point(clock_mhz=66, memory_kib=128)},
     other=Point(clock_mhz=50, memory_kib=128),
 )
