@@ -112,7 +112,8 @@ def _product(b: TosaBuilder, sums: Any, scaling: Scaling) -> bool:
     """Makes the product and its RESCALE quantised ops, if that is exact: as many as there are passes, added."""
     two = isinstance(sums.weights, str)  # activations: they have no bias, and one factor
     limit = LIMIT if b.target().dtype == np.int8 and not two else 1
-    found = npu_passes(scaling, *sums.reach, limit=limit, biased=not two)
+    least, most = sums.reach
+    found = npu_passes(scaling, least, most, limit, not two)
     if not isinstance(found, str) and two and scaling.multiplier.size > 1:
         found = "multipliers per channel of a product of two activations"
     if isinstance(found, str):
