@@ -93,7 +93,8 @@ def _depthwise(numbers: Iterator[int]) -> str:
 
 def _vector(numbers: Iterator[int]) -> str:
     source, a, b, dst, prm, add, table, rounding = _read(numbers, 8)
-    name = "add" if add and source == Source.ACT else _VECTORS[Source(source)]
+    kind = Source(source)
+    name = "add" if add and kind == Source.ACT else _VECTORS.get(kind, kind.name.lower())
     text = f"{name:11} a={a} b={b} dst={dst} prm={prm}"
     text += (" add" if add and name != "add" else "") + (f" table={table}" if table >= 0 else "")
     text += f" {Rounding(rounding).name.lower()}{_registers(numbers)}"

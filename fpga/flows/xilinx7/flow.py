@@ -10,8 +10,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import rtlil
-
 from tilewright.fpga.cells import XILINX, Capacity, Used
 from tilewright.fpga.flows import into_luts
 from tilewright.fpga.flows.flow import Flow, Progress
@@ -176,6 +174,8 @@ class Zynq7(Xilinx7):
 
     def convert(self, top: Any) -> tuple[str, str]:
         """The design, and no pins; see `Xilinx7.convert`."""
+        from amaranth.back import rtlil  # `doctor` asks for this family's tools without it
+
         return rtlil.convert(top, name=NAME, ports=[], emit_src=False), ""
 
     def change(self, module: Module) -> int:
@@ -204,6 +204,8 @@ class Artix7(Xilinx7):
 
     def convert(self, top: Any) -> tuple[str, str]:
         """The design and its pins, by the platform; see `Xilinx7.convert`."""
+        from amaranth.back import rtlil
+
         platform = self.platform
         platform.toolchain_prepare = partial(rtlil.convert_fragment, emit_src=False, propagate_domains=False)
         design, _ = platform.prepare(top, name=NAME)

@@ -44,7 +44,7 @@ def test_all_choices_reach_the_key_of_the_cache() -> None:
     other: dict[str, Any] = {
         "keep": "all", "effort": 2, "cpu_only": True, "host": "aarch64-linux", "memory": MemoryTiming(read_latency=99),
         "threads": 2, "constants": {"x": 1}, "states": "auto", "entries": {"a": {"x": [1]}}, "batch": 2,
-        "objective": "energy", "keep_weights": True,
+        "objective": "energy", "keep_weights": True, "rising": ("x",), "last": ("x",),
     }  # fmt: skip
     keys = [repr(ProgramOptions().key()), *(repr(ProgramOptions(**{n: v}).key()) for n, v in other.items())]
     keys.append(repr(ProgramOptions(host="aarch64-linux", clock_mhz=50).key()))

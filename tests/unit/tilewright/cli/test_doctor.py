@@ -26,7 +26,7 @@ def test_what_is_missing_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "file" / "cache"))
     monkeypatch.delenv("CXX", raising=False)
     by_name = {f.what: f for f in doctor.findings()}
-    for name in ("C++ compiler", "cache folder", "dtc", "qemu-aarch64", "tools for the Zynq"):
+    for name in ("C++ compiler", "cache folder", "dtc", "qemu-aarch64", "tools for Xilinx"):
         assert not by_name[name].found, name
     assert by_name["C++ compiler"].command.endswith("apt-get install g++")
 

@@ -306,7 +306,7 @@ def test_databases_of_others(tmp_path: Path) -> None:
         Database(tmp_path)
     with Database(tmp_path / "new") as database:
         database._db.execute("pragma user_version = 9")
-    with pytest.raises(UsageError, match="has format 9, this version reads 2"):
+    with pytest.raises(UsageError, match="has format 9, this version reads 3"):
         Database(tmp_path / "new")
 
 

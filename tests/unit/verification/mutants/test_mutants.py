@@ -32,7 +32,7 @@ def test_faults_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     monkeypatch.setitem(CONFIGS, FEW.name, FEW)
     monkeypatch.setattr("verification.mutants.__main__.all_trials", trials)  # some others are for larger machines
     file = tmp_path / "found.json"
-    small = ["--config", FEW.name, "--count", str(FAULTS), "--programs", "4", "--kinds", ",".join(KINDS), "--prove"]
+    small = ["--config", FEW.name, "--count", str(FAULTS), "--programs", "12", "--kinds", ",".join(KINDS), "--prove"]
     assert main([*small, "--json", str(file)]) == 0
     figures = json.loads(file.read_text())
     assert figures["faults"] == FAULTS and figures["found"] >= LEAST
