@@ -139,6 +139,8 @@ def test_a_small_design(name: str, tmp_path: Path) -> None:
     expected = said()
     assert len(expected) >= BYTES - 1 and len(set(expected)) > BYTES // 2
     assert heard[: BYTES - 2] == expected[: BYTES - 2]
+    if name == "crosslink_nx_evn":
+        return  # nextpnr does not route its clock: docs/decisions/artix-and-nexus.md
     flow.place_and_route(tmp_path, used, pll.output_hz / 1e6, [1], lambda text: None)
     flow.pack(tmp_path)
     assert (tmp_path / flow.images[0]).stat().st_size > 500_000
