@@ -136,6 +136,7 @@ class RtlDevice(Owner, InProcess):
     """
 
     name = "rtl"
+    _shows_instructions = False  # in the waveform
 
     def __init__(
         self,
@@ -154,7 +155,6 @@ class RtlDevice(Owner, InProcess):
         self.limit = limit
         self.memory = HostMemory(origin=origin)
         self.events: list[Event] = []
-        self._shows_instructions = False
         self._library = load_library(library or build(config, trace=trace_file is not None, progress=progress))
         self._own(self._library.tw_rtl_create(), self._library.tw_rtl_destroy)
         self._library.tw_rtl_origin(self._handle, origin)
