@@ -93,7 +93,7 @@ def _part(proto: onnx.ModelProto, wanted: Sequence[str], known: Mapping[str, np.
     part = onnx.ModelProto()
     part.CopyFrom(proto)
     producers = {name: node for node in proto.graph.node for name in node.output}
-    names, needed, kept = [*wanted], set(), []
+    names, needed = [*wanted], set[str]()
     while names:
         name = names.pop()
         if not name or name in needed:

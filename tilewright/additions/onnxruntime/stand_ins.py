@@ -34,12 +34,13 @@ def with_stand_ins(
     """
     found = load_model(model)
     local = {(f.domain, f.name) for f in found.functions}
-    wanted = lambda n: n.domain not in _KNOWN and (n.domain, n.op_type) not in local
-    if not any(wanted(n) and any(k.runs_op(op_of(n)) for k in kernels) for n in found.graph.node):
+    unknown = lambda n: n.domain not in _KNOWN and (n.domain, n.op_type) not in local
+    wanted = lambda n: unknown(n) and any(k.runs_op(op_of(n)) for k in kernels)
+    if not any(map(wanted, found.graph.node)):
         return None, []
     made = onnx.ModelProto()
     made.CopyFrom(found)
-    nodes = [n for n in made.graph.node if wanted(n) and any(k.runs_op(op_of(n)) for k in kernels)]
+    nodes = list(filter(wanted, made.graph.node))
     for number, node in enumerate(nodes):  # names by which they are found again
         node.name = f"{node.name or node.op_type} {number}" if _is_shared(node, nodes) else node.name
     graph = import_onnx(made, kernels=kernels)
