@@ -39,8 +39,9 @@ TECHMAP = "plain.v"
 _SYNTHESIS = f"synth_xilinx -flatten -nosrl -family xc7 -top {NAME}"
 #: Declares PS7, without which the design would have no outputs.
 _BEGIN = f"{_SYNTHESIS} -run begin:prepare"
-#: `synth_xilinx`'s own part for DSP blocks, but for the subtractions: they do not become pre-adders, because of the
-#: inputs of a pre-adder the database of bits only knows how they are tied to a constant.
+#: `synth_xilinx`'s own part for DSP blocks, without pre-adders, which it only puts where none seems to be: the database
+#: of bits only knows how their inputs are tied to a constant, and yosys takes the sum away from a register behind it
+#: that others read, too.
 _MAP_DSP = (
     "memory_dff",
     "alumacc -macc-only",
@@ -54,9 +55,9 @@ _MAP_DSP = (
     "opt_expr -fine",
     "wreduce",
     "select -clear",
-    "chtype -set $__kept_sub t:$sub",
+    'setparam -set USE_DPORT "TRUE" t:DSP48E1',
     "xilinx_dsp -family xc7",
-    "chtype -set $sub t:$__kept_sub",
+    'setparam -set USE_DPORT "FALSE" t:DSP48E1',
     "chtype -set $mul t:$__soft_mul",
 )
 
