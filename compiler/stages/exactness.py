@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.ops.quantized_op import BEHIND
 from tilewright.compiler.passes.annotate import MONOTONE, MOVES
 
 #: Float ops that only move or select values: they cannot differ from the reference in the last bit.
@@ -26,7 +27,8 @@ def inexact_tensors(graph: Graph) -> dict[str, str]:
     difference in the last bit can flip the rounding.
 
     Where the model moves floats and quantises them, the compiler quantises and moves integers (`move_quantization`).
-    The tensor before the move is none of the model's then: the first one that is has its reason.
+    The tensor before the move is none of the model's then: the first one that is has its reason. So has what another
+    op, such as a table, computes from it (`BEHIND`).
     """
     producers = graph.producers()
     reasons = {}
@@ -38,9 +40,10 @@ def inexact_tensors(graph: Graph) -> dict[str, str]:
             if ops:
                 text = f"quantised from float {', '.join(sorted(ops))}: last-bit differences can flip it"
                 reasons[node.outputs[0]] = text
-        source = node.inputs[0] if node.inputs else ""
-        if node.op in MOVES | MONOTONE and source in reasons and graph.is_invented(source):
-            reasons |= dict.fromkeys((name for name in node.outputs if name), reasons[source])
+        for source in (name for name in node.inputs if name in reasons and graph.is_invented(name)):
+            moved = node.op in MOVES | MONOTONE
+            text = reasons[source] if moved else "; ".join(filter(None, (node.reason, f"{BEHIND}: {reasons[source]}")))
+            reasons |= dict.fromkeys((name for name in node.outputs if name), text)
     return reasons
 
 

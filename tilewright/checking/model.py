@@ -19,7 +19,7 @@ from tilewright.checking.ties import away_from_ties
 from tilewright.checking.tolerance import Conditioning, Tolerance
 from tilewright.compiler.errors import OpenShapeError, StagingError
 from tilewright.compiler.graph.ops.kernel import NodeKernel
-from tilewright.compiler.graph.ops.quantized_op import ROUNDS_TWICE
+from tilewright.compiler.graph.ops.quantized_op import BEHIND, ROUNDS_TWICE
 from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
@@ -298,7 +298,7 @@ def _judge_border(row: TensorRow, forced: RunResult, off: set[str], unproven: in
 
     Where the reference shows the floats before the rounding, that is one step where these lie next to a tie, and
     nothing else. Where it does not, it is one step in few elements; of an output of the model nothing, unless its
-    reason is `ROUNDS_TWICE`.
+    reason is `ROUNDS_TWICE` or `BEHIND`.
 
     Args:
         off: borders before it that were off.
@@ -312,13 +312,14 @@ def _judge_border(row: TensorRow, forced: RunResult, off: set[str], unproven: in
         return
     step = forced.step_of.get(row.name)
     nested = [name for name in off if forced.step_of.get(name) == step]
-    if unproven is not None and not nested:
+    behind = bool(nested) or BEHIND in row.reason
+    if unproven is not None and not (behind and unproven):
         row.status = "mismatch" if unproven else "border"
         row.note = f"{unproven} of them are not next to a tie" if unproven else ""
         return
-    if is_output and ROUNDS_TWICE not in row.reason:
+    if is_output and not any(text in row.reason for text in (BEHIND, ROUNDS_TWICE)):
         return
-    share, limit = (NESTED_SHARE, NESTED_STEP) if nested else (BORDER_SHARE, BORDER_STEP)
+    share, limit = (NESTED_SHARE, NESTED_STEP) if behind else (BORDER_SHARE, BORDER_STEP)
     if row.mismatches <= max(BORDER_FEW, share * row.elements) and row.max_abs_difference <= limit:
         row.status = "border"
         row.note = f"also behind {', '.join(sorted(nested))} of the same step" if nested else ""

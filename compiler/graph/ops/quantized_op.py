@@ -18,6 +18,8 @@ from tilewright.compiler.graph.tensor import EIGHT_BIT, Tensor
 
 #: A reason of results that may be off by a step wherever the machine makes them, outputs of the model among them.
 ROUNDS_TWICE = "LiteRT's builtin kernel rounds twice"
+#: A reason of results computed from a tensor that may be off, and is none of the model's.
+BEHIND = "computed from one that can be off"
 
 Operands = Sequence[Tensor | None]
 C = TypeVar("C", bound="Clamped")

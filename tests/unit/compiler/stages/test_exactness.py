@@ -6,6 +6,7 @@ import numpy as np
 
 from tests.unit.compiler.npu.net import Net
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.ops.quantized_op import BEHIND
 from tilewright.compiler.stages.exactness import inexact_tensors
 
 
@@ -55,3 +56,5 @@ def test_a_reason_goes_on_to_the_first_tensor_of_the_model() -> None:
     graph.add(Tensor(first, (2,), np.dtype(np.int8)))
     reasons = inexact_tensors(graph)
     assert reasons.keys() == {first, "t2"} and len(set(reasons.values())) == 1
+    graph.nodes[2].op = "Sigmoid"
+    assert BEHIND not in reasons["t2"] and BEHIND in inexact_tensors(graph)["t2"]
