@@ -1,0 +1,25 @@
+"""Random int8 networks of several ops on random machines: the bytes of LiteRT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from tests.reference.random_quantized_tflite import random_quantized_tflite
+from verification.programs.random_configs import random_config
+
+pytestmark = pytest.mark.medium
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_equals_litert(seed: int, tmp_path: Path) -> None:
+    graph = random_quantized_tflite(seed, (1, 3, 6, 12)[seed % 4])
+    path = tmp_path / "network.tflite"
+    path.write_bytes(graph.data)
+    report = tw.check(
+        path, graph.feeds, config=random_config(seed), device=("functional", "cycle")[seed % 2], effort=seed % 3,
+        keep=("outputs", "all")[seed // 3 % 2], tuning="off", cache=False,
+    )  # fmt: skip
+    assert report.ok, report.summary()
