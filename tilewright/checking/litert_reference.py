@@ -22,7 +22,7 @@ from tilewright.checking.tolerance import Roundings, tflite_roundings
 from tilewright.common import store
 from tilewright.compiler.importer.tflite import plane_tensors
 from tilewright.compiler.importer.tflite.kernels import by_reference_kernels
-from tilewright.compiler.importer.tflite.schema import read
+from tilewright.compiler.importer.tflite.schema import FileOp, read
 from tilewright.errors import UsageError
 
 _OUTPUTS_FIELD = 8  # of the graph's table in the schema
@@ -94,12 +94,20 @@ class LiteRtReference:
         return tflite_roundings(self.file)
 
     def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
-        """Maps every tensor that depends on one of `sources` to the sources it depends on, itself included."""
+        """Maps every tensor that depends on one of `sources` to the sources it depends on, itself included.
+
+        A tensor with the bytes of another stands for it: the compiler keeps one of them, and what reads the other one
+        depends on it, too.
+        """
         found: dict[str, dict[str, None]] = {}
-        for name in sources:
-            found.setdefault(self._planes.get(name, name), {})[name] = None
-            found.setdefault(name, {})[name] = None
         names = [t.name for t in self.file.tensors]
+        copied = {names[op.outputs[0]]: names[op.inputs[0]] for op in self.file.ops if _copies(op)}
+        for name in sources:
+            first = self._planes.get(name, name)
+            while first in copied:
+                first = copied[first]
+            found.setdefault(first, {})[name] = None
+            found.setdefault(name, {})[name] = None
         for op in self.file.ops:
             merged: dict[str, None] = {}
             for i in op.inputs:
@@ -107,7 +115,8 @@ class LiteRtReference:
             for i in op.outputs:
                 if merged:
                     found[names[i]] = merged | found.get(names[i], {})
-        return {name: list(some) for name, some in found.items()}
+        turned = {planes: found[name] for planes, name in self._planes.items() if name in found}
+        return {name: list(some) for name, some in (turned | found).items()}
 
     def _start(self, data: bytes, inputs: Mapping[str, np.ndarray]) -> Any:
         litert = litert_module("interpreter")
@@ -216,3 +225,8 @@ def with_outputs(data: bytes, indices: Sequence[int]) -> bytes:
     for value in (len(indices), *indices):
         copy += int(value).to_bytes(4, "little")
     return bytes(copy)
+
+
+def _copies(op: FileOp) -> bool:
+    """Whether an operator's result has the bytes of its first input, in their order."""
+    return op.name in ("RESHAPE", "SQUEEZE", "EXPAND_DIMS") or (op.name == "CONCATENATION" and len(op.inputs) == 1)

@@ -13,9 +13,10 @@ from verification.programs.random_configs import random_config
 pytestmark = pytest.mark.medium
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", [*range(16), 1060])
 def test_equals_litert(seed: int, tmp_path: Path) -> None:
-    graph = random_quantized_tflite(seed, (1, 3, 6, 12)[seed % 4])
+    """1060 once differed: a border under two names, and another layout of it."""
+    graph = random_quantized_tflite(seed, (3, 1, 6, 12)[seed % 4])
     path = tmp_path / "network.tflite"
     path.write_bytes(graph.data)
     report = tw.check(
