@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,9 +14,11 @@ from tilewright.common.errors import TilewrightError
 from tilewright.compiler.graph.graph import QUANTIZED_OPS, DroppedChannels, Graph, Node, Quant, State, Tensor
 from tilewright.compiler.graph.ops.elementwise import AddConstants
 from tilewright.compiler.graph.ops.interpolate import Places
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
-from tilewright.isa.config import PRESETS
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.zoo.catalogue import ZOO, build_quantized
 
 pytest.importorskip("xdsl")
 
@@ -94,20 +98,19 @@ def test_names_of_quantised_ops_differ_in_more_than_case() -> None:
     assert len({name.lower() for name in QUANTIZED_OPS}) == len(QUANTIZED_OPS)
 
 
-@pytest.mark.parametrize("name", ["depthwise", "conv_add_table", "branches_meet", "product_of_activations"])
-def test_every_graph_of_a_compilation_is_read_again(name: str) -> None:
-    case = cases()[name]
+def _round_trip(graph: Callable[[], Graph], config: NpuConfig) -> None:
+    """Writes, reads and compiles a graph, and every graph and tile program that its compilation prints."""
     printed: list[str] = []
     options = CompileOptions(print_after=("all",), print_form="mlir")
-    text = graph_text(case.graph())
-    plain = compile_graph(case.graph(), case.config, options, out=printed.append)
-    again = compile_graph(read_graph(text), case.config)
+    text = graph_text(graph())
+    plain = compile_graph(graph(), config, options, out=printed.append)
+    again = compile_graph(read_graph(text), config)
     assert (again.instructions, again.constants) == (plain.instructions, plain.constants)
     assert again.content_hash() == plain.content_hash()
     graphs = {text.partition("\n")[2] for text in printed if "builtin.module" in text}
     assert graphs
-    for graph in graphs:
-        assert graph_text(read_graph(graph)) == graph + "\n"
+    for found in graphs:
+        assert graph_text(read_graph(found)) == found + "\n"
     (tiles,) = (text for text in printed if text.startswith("// after tiles\n"))
     module, _ = parse(tiles, ())
     module.verify()
@@ -115,6 +118,20 @@ def test_every_graph_of_a_compilation_is_read_again(name: str) -> None:
     assert {"tilewright.load", "tilewright.store"} < set(operations)
     comments = [text for text in printed if "builtin.module" not in text and text is not tiles]
     assert comments and all(line.startswith("//") for text in comments for line in text.splitlines())
+
+
+@pytest.mark.parametrize("name", ["depthwise", "conv_add_table", "branches_meet", "product_of_activations"])
+def test_every_graph_of_a_compilation_is_read_again(name: str) -> None:
+    case = cases()[name]
+    _round_trip(case.graph, case.config)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("name", [n if n == "ds_cnn" else pytest.param(n, marks=pytest.mark.long) for n in ZOO])
+def test_networks_of_the_zoo(name: str) -> None:
+    """`pytest -m long -k NETWORK` takes one; the parameters are those for quick tests."""
+    model = build_quantized(name, calibration=1, **ZOO[name].small)
+    _round_trip(lambda: import_onnx(model), PRESETS["base"])
 
 
 @pytest.mark.parametrize("seed", [2, 5, 11])
