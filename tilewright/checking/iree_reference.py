@@ -77,7 +77,7 @@ class IreeReference:
     def run(self, inputs: Mapping[str, np.ndarray], steps: int = 1) -> dict[str, np.ndarray]:
         """The results by name. Raises UsageError where IREE is not installed, or refuses the program."""
         function = self._function or self._compiled(inputs)
-        found = function(*(np.ascontiguousarray(inputs[name]) for name in self.module.inputs))
+        found = function(*(np.asarray(inputs[name], order="C") for name in self.module.inputs))
         found = list(found) if isinstance(found, tuple | list) else [found]
         types = [self.module.types[k] for k in self.module.body.returns]
         arrays = [np.asarray(value).astype(t.dtype) for value, t in zip(found, types)]

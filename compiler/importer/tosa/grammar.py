@@ -26,6 +26,7 @@ def context(names: tuple[str, ...]) -> Context:
     made.load_dialect(Func)
     for name in (*names, "const", "const_shape", "yield"):
         made.load_op(_operation(f"tosa.{name}"))
+    made.load_op(_operation("arith.constant"))  # torch-mlir leaves some among TOSA's
     return made
 
 
@@ -67,6 +68,11 @@ def _custom(cls: Any, p: Any) -> Any:
     """Reads what stands behind the name of an operation."""
     if cls.name in ("tosa.cond_if", "tosa.while_loop"):
         return _with_regions(cls, p)
+    if cls.name == "arith.constant":
+        given, value = p.parse_optional_attr_dict(), p.parse_attribute()
+        if not hasattr(value, "get_type"):
+            p.raise_error("a constant without a value and its type")
+        return cls.create(result_types=[value.get_type()], attributes={**given, "value": value})
     operands = _operands(p)
     attributes = _attributes(p)
     if cls.name == "tosa.yield":
@@ -195,7 +201,7 @@ def _region(p: Any, pairs: list[tuple[Any, Any]], types: list[Any]) -> Any:
 def generic(module: Operation) -> str:
     """A module in the generic form, which all releases of LLVM read alike. The words of TOSA become its attributes."""
     for op in module.walk():
-        if isinstance(op, UnregisteredOp) and op.name.startswith("tosa."):
+        if isinstance(op, UnregisteredOp) and "op_name__" not in op.attributes:
             op.attributes["op_name__"] = StringAttr(op.name)
             for key, kind in _WORDS.items():
                 if isinstance(word := op.attributes.get(key), StringAttr):

@@ -133,20 +133,19 @@ class _Reader:
             dialect, _, short = name.partition(".")
             if short in ends and name in ("func.return", "tosa.yield"):
                 return Block(arguments, ops, [self.numbers[v] for v in op.operands])
-            if dialect != "tosa":
+            constant = name == "arith.constant" and op.results[0].type.name == "tensor"
+            if dialect != "tosa" and not constant:
                 raise _unknown(line, dialect, short, ())
             blocks = []
             given = {**op.properties, **op.attributes}
-            attrs = {
-                k: _value(v, f"line {line}: tosa.{short}", self.resources) for k, v in given.items() if k[-2:] != "__"
-            }
+            attrs = {k: _value(v, f"line {line}: {name}", self.resources) for k, v in given.items() if k[-2:] != "__"}
             operands = [self.numbers[v] for v in op.operands]
             for region in op.regions:
                 if len(region.blocks) != 1:
                     raise CompileError(f"line {line}: {name}: a region of {len(region.blocks)} blocks")
                 blocks.append(self._block(region.blocks[0], {"yield"}))
             results = [self._number(value, line) for value in op.results]
-            if short in ("const", "const_shape"):
+            if constant or short in ("const", "const_shape"):
                 self._constant(results, attrs, line)
             else:
                 ops.append(TosaOp(short, operands, results, attrs, blocks, line))

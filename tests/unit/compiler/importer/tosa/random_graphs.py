@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -12,6 +13,11 @@ Value = tuple[str, tuple[int, ...], str]
 
 def typed(shape: Sequence[int], element: str) -> str:
     return f"tensor<{''.join(f'{n}x' for n in shape)}{element}>"
+
+
+def digest(arrays: Iterable[np.ndarray]) -> str:
+    """A short hash of the bytes of arrays."""
+    return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()[:16]
 
 
 class RandomProgram:
@@ -149,9 +155,9 @@ class RandomProgram:
         sums = self.op("conv2d", operands, shape, "i32", attrs + ", dilation = array<i64: 1, 1>")
         return self.to_bytes(sums, 1 / (60 * (kh * kw * c) ** 0.5) * float(self.r.choice([0.3, 1, 3])))
 
-    def depthwise(self, x: Value) -> Value:
+    def depthwise(self, x: Value, k: int = 0, m: int = 0) -> Value:
         n, h, w, c = x[1]
-        k, m = int(self.r.integers(2, 4)), int(self.r.integers(1, 3))
+        k, m = k or int(self.r.integers(2, 4)), m or int(self.r.integers(1, 3))
         weights = self.const(self.r.integers(-127, 128, (k, k, c, m)), "i8")
         bias = self.const(self.r.integers(-3000, 3000, c * m), "i32")
         shape = n, h + 2 - k + 1, w + 2 - k + 1, c * m

@@ -6,10 +6,8 @@ runs: `make test-tosa` compares 2,000 programs.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,15 +15,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.unit.compiler.importer.tosa.random_graphs import RandomProgram
+from tests.unit.compiler.importer.tosa.random_graphs import RandomProgram, digest
 
 pytest.importorskip("xdsl")
 _DIGESTS: dict[str, str] = json.loads(Path(__file__).with_name("iree_results.json").read_text())
 _MANY = int(os.environ.get("TOSA_PROGRAMS", "3"))
-
-
-def _digest(arrays: Iterable[np.ndarray]) -> str:
-    return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()[:16]
 
 
 def _ours(program: RandomProgram) -> list[np.ndarray]:
@@ -36,7 +30,7 @@ def _ours(program: RandomProgram) -> list[np.ndarray]:
 @pytest.mark.medium
 @pytest.mark.parametrize("seed", sorted(_DIGESTS, key=int))
 def test_bytes_are_those_iree_made_once(seed: str) -> None:
-    assert _digest(_ours(RandomProgram(int(seed)))) == _DIGESTS[seed]
+    assert digest(_ours(RandomProgram(int(seed)))) == _DIGESTS[seed]
 
 
 @pytest.mark.slow

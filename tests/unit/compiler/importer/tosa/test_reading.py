@@ -68,6 +68,37 @@ def test_control_flow(flag: bool) -> None:
     np.testing.assert_array_equal(got["output_1"], 8 * x if flag else 9 * x)
 
 
+@pytest.mark.skipif(find_spec("iree") is None, reason="IREE is not installed")
+def test_iree_takes_scalars() -> None:
+    from tilewright.checking.iree_reference import IreeReference
+
+    got = IreeReference(LOOP).run({"input_0": np.array([5, -7], np.int32), "input_1": np.array(False)})
+    np.testing.assert_array_equal(got["output_1"], [45, -63])
+
+
+TORCH_CONSTANTS = """func.func @main(%x: tensor<2xi32>) -> tensor<2xi32> {
+  %a = arith.constant dense<[1, 2]> : tensor<2xi32>
+  %b = arith.constant {tag = "x"} dense<3> : tensor<2xi32>
+  %c = "arith.constant"() <{value = dense<4> : tensor<2xi32>}> : () -> tensor<2xi32>
+  %p = tosa.add %a, %b : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi32>
+  %q = tosa.mul %x, %c : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi32>
+  %r = tosa.sub %q, %p : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi32>
+  return %r : tensor<2xi32>
+}
+"""
+
+
+def test_constants_that_torch_mlir_leaves_among_the_operations() -> None:
+    x = np.array([10, 20], np.int32)
+    program = tw.compile(TORCH_CONSTANTS, cache=False)
+    np.testing.assert_array_equal(tw.Device("functional").run(program, {"input": x})["output"], [36, 75])
+    assert '"arith.constant"()' in generic(TORCH_CONSTANTS, tuple(HANDLERS))
+    with pytest.raises(TilewrightError, match=r"line 2: arith.constant is no TOSA"):
+        tw.compile("func.func @main() {\n  %a = arith.constant 1 : i32\n  return %a : i32\n}\n")
+    with pytest.raises(TilewrightError, match=r"line 2, column .*: damaged MLIR text: a constant without a value and its type"):
+        tw.compile("func.func @main() {\n  %a = arith.constant tensor<2xi32>\n}\n")
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
