@@ -69,9 +69,9 @@ def _custom(cls: Any, p: Any) -> Any:
     if cls.name in ("tosa.cond_if", "tosa.while_loop"):
         return _with_regions(cls, p)
     if cls.name == "arith.constant":
-        given, value = p.parse_optional_attr_dict(), p.parse_attribute()
+        given, start, value = p.parse_optional_attr_dict(), p.pos, p.parse_attribute()
         if not hasattr(value, "get_type"):
-            p.raise_error("a constant without a value and its type")
+            p.raise_error("a constant without a value and its type", start, p.pos)
         return cls.create(result_types=[value.get_type()], attributes={**given, "value": value})
     operands = _operands(p)
     attributes = _attributes(p)
