@@ -95,9 +95,7 @@ def test_constants_that_torch_mlir_leaves_among_the_operations() -> None:
     assert '"arith.constant"()' in generic(TORCH_CONSTANTS, tuple(HANDLERS))
     with pytest.raises(TilewrightError, match=r"line 2: arith.constant is no TOSA"):
         tw.compile("func.func @main() {\n  %a = arith.constant 1 : i32\n  return %a : i32\n}\n")
-    with pytest.raises(
-        TilewrightError, match=r"line 2, column .*: damaged MLIR text: a constant without a value and its type"
-    ):
+    with pytest.raises(TilewrightError, match=r"line 2, column .*text: a constant without a value"):
         tw.compile("func.func @main() {\n  %a = arith.constant tensor<2xi32>\n}\n")
 
 
