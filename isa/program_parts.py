@@ -305,6 +305,7 @@ class Certificate:
         trusted: passes of the front end that are not covered, with commas between them.
         states: inputs of the model that are states, as `compile_program` took them; "" for none.
         proofs: by the name of the entry point; "" in a program without.
+        last: outputs of the model of which the program has the last row only.
     """
 
     model: str
@@ -314,3 +315,4 @@ class Certificate:
     trusted: str
     states: dict[str, str] | str
     proofs: dict[str, Proof]
+    last: list[str] = field(default_factory=list)

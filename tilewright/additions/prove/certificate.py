@@ -45,7 +45,7 @@ def certificate(
     }  # fmt: skip
     states = source.states if isinstance(source.states, str) else dict(source.states or {}) or ""
     digests = _digest(source.model), program.config.fingerprint, program.content_hash(), checker_digest()
-    return Certificate(*digests, _TRUSTED, states, proofs)
+    return Certificate(*digests, _TRUSTED, states, proofs, list(source.last))
 
 
 def checker_digest() -> str:
@@ -76,8 +76,7 @@ def recheck(model: Path, program: Program, seed: int | None = None) -> dict[str,
             )
     if set(found.proofs) != ({entry.name for entry in program.entries} or {""}):
         raise ProgramError(f"the certificate of {program.name} has proofs of other entry points than the program")
-    states = found.states or None
-    graphs = {name: _graph(model, states, program.entry(name or None), proof) for name, proof in found.proofs.items()}
+    graphs = {name: _graph(model, found, program.entry(name or None), proof) for name, proof in found.proofs.items()}
     try:
         verdicts = prove_all(graphs, program, seed)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -97,11 +96,12 @@ def _digest(model: Path) -> str:
     return hashlib.sha256(store.read(model)).hexdigest()
 
 
-def _graph(model: Path, states: dict[str, str] | str | None, program: Program, proof: Proof) -> QuantisedGraph:
+def _graph(model: Path, claim: Certificate, program: Program, proof: Proof) -> QuantisedGraph:
     """The graph that a program is to compute, and the nodes of its CPU steps."""
     shapes = {t.name: tuple(t.shape) for t in program.inputs}
-    shapes |= {state.name: tuple(state.begin.shape) for state in program.states} if states else {}
-    graph = plain_graph(trusted_graph(ModelSource(model, shapes, states=states)))
+    shapes |= {state.name: tuple(state.begin.shape) for state in program.states} if claim.states else {}
+    source = ModelSource(model, shapes, states=claim.states or None, last=claim.last)
+    graph = plain_graph(trusted_graph(source))
     steps, values = _read_work(proof.work, program.name)
     known = dict(graph.values) | values
     for step in (step for nodes in steps.values() for step in nodes):

@@ -42,6 +42,8 @@ from tilewright.store.files import check_readable
 @arguments.shape_option
 @arguments.state_option
 @arguments.entry_option
+@arguments.rising_option
+@arguments.last_option
 @arguments.effort_option
 @click.option("--seed", type=click.IntRange(0), help="Seed of the names of values; by default a new one each time.")
 @click.option(
@@ -101,7 +103,7 @@ def _rechecked(
         raise UsageError(f"{request.model} is no compiled program: give one, and its model behind it")
     unused = {
         "--program": program_path, "--config": request.config, "--shape": request.shapes, "--entry": request.entries,
-        "--state": request.states,
+        "--state": request.states, "--rising": request.options.rising, "--last": request.options.last,
     }  # fmt: skip
     for option, given in unused.items():
         if given:

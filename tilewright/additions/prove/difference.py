@@ -38,7 +38,8 @@ def locate(graph: QuantisedGraph, program: Program, verdict: Verdict, entry: str
     if difference is None:
         return
     names = _Recorded(verdict.seed)
-    ProgramSide(names, graph, program.entry(entry or None), Verdict(), entry).run()
+    chosen = program.entry(entry or None)
+    ProgramSide(names, graph, chosen, Verdict(), entry).run()
     computed = np.unique(np.concatenate(names.made))
 
     def look(step: Step, name: str, cells: Array) -> None:
@@ -51,4 +52,4 @@ def locate(graph: QuantisedGraph, program: Program, verdict: Verdict, entry: str
             difference.tensor, difference.layer = name, step.name or step.outputs[0]
             difference.index = tuple(int(i) for i in np.unravel_index(missing[0], graph.values[name].shape))
 
-    graph_outputs(Names(verdict.seed), graph, look)
+    graph_outputs(Names(verdict.seed), graph, chosen, look)

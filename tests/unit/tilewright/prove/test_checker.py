@@ -20,7 +20,6 @@ from tilewright import zoo
 from tilewright.api.options import ProgramOptions
 from tilewright.api.source import ModelSource
 from tilewright.cli import cli
-from tilewright.compiler.npu import rewrites
 from tilewright.isa.config import PRESETS
 from tilewright.isa.encoding import Op, from_bytes, to_bytes
 from tilewright.isa.instructions import Memory, RowFunction
@@ -260,56 +259,6 @@ def test_attention_over_tokens_that_fill_no_block_is_proved() -> None:
     verdict = prove(graph, tw.compile_program(model, "base"), seed=1)
     assert verdict.proved, verdict
     assert verdict.rules["quotient by an integer"] > 10
-
-
-#: Caches that the NPU keeps in blocks of lanes.
-WHOLE = {"layers": 1, "width": 96, "heads": 3, "kv_heads": 1, "hidden": 64, "window": 32, "context": 64, "whole": True}
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("tables", [True, False])
-def test_rows_that_the_runtime_moves_are_proved_and_faults_in_them_are_not(
-    tables: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows of caches, and of tables where `rows_by_windows` makes these."""
-    model = zoo.build_quantized("micro_llama", **WHOLE).SerializeToString()  # type: ignore[arg-type]
-    entries = {name: {"input_ids": [1, n]} for name, n in (("prefill", 32), ("decode", 1))}
-    if not tables:
-        without = tuple(rewrite for rewrite in rewrites.REWRITES if rewrite.name != "rows_by_windows")
-        monkeypatch.setattr(rewrites, "REWRITES", without)
-    source = ModelSource(model, states="auto")
-    graphs = quantised_graphs(source, PRESETS["base"], ProgramOptions().compiler, entries)
-    program = tw.compile_program(model, "base", states="auto", entries=entries, cache=False)
-    verdicts = prove_all(graphs, program, seed=1)
-    assert all(verdict.proved for verdict in verdicts.values()), verdicts
-    assert verdicts["decode"].rules["row put into others"] == 4
-    assert len(verdicts["decode"].opaque) == 0 if tables else len(verdicts["decode"].opaque) > 5
-
-    def decoded(changed: Program) -> bool:
-        return prove(graphs["decode"], changed, seed=1, entry="decode").proved
-
-    if not tables:
-        return
-    assert [window.space for window in program.windows] == ["arena", "constant", "constant", "constant"]
-    ops = from_bytes(program.instructions)
-    for number, window in enumerate(program.windows):
-        other = {"input_ids": "position_ids", "position_ids": "input_ids"}[window.tensor]
-        changes = [{"period": 16}, {"stride": window.stride * 2}, {"tensor": other}, {"rows": 7}]
-        for change in changes:
-            changed = [*program.windows[:number], replace(window, **change), *program.windows[number + 1 :]]
-            assert not decoded(replace(program, windows=changed)), change
-        moves = [i for i, op in enumerate(ops) if op.name in ("LOAD", "STORE") and op["region"] == window.region]
-        at, own = moves[-1], ops[moves[-1]].values
-        changes = [{name: own[name] + step} for name, step in (("region", -1), ("offset", 16), ("row", 1))]
-        if window.space == "arena":
-            changes.append({"wait0": 0, "wait1": 0})
-        else:
-            constants = bytearray(program.constants)
-            constants[own["offset"] + window.stride * (window.rows - 1) + 3] ^= 1
-            assert not decoded(replace(program, constants=bytes(constants)))
-        for change in changes:
-            wrong = Op(ops[at].instruction, own | change)
-            assert not decoded(replace(program, instructions=to_bytes([*ops[:at], wrong, *ops[at + 1 :]]))), change
 
 
 @pytest.mark.medium

@@ -195,6 +195,32 @@ def test_what_is_left_modulo_a_number(names: Names) -> None:
     assert not np.array_equal(names.modulo(left, 16)[:3], left[:3])
 
 
+def test_what_integers_next_to_each_other_leave() -> None:
+    """One less than the next, as they are, if a multiple does not part them."""
+    names = Names(1)
+    first = names.random((), "x")[VALUE]
+    run = names.run(first, 4, 32)
+    assert np.array_equal(run, (first + np.arange(4)[:, None]) % PRIMES)
+    left = names.modulo(run, 32)
+    assert np.array_equal(left, (left[0] + np.arange(4)[:, None]) % PRIMES)
+    other = names.modulo(run, 16)
+    assert not np.array_equal(other[1], (other[0].astype(np.int64) + 1) % PRIMES)
+
+
+def test_the_order_of_rows_that_are_put_does_not_matter() -> None:
+    names = Names(1)
+    old, new, number = (
+        names.random(shape, name)[..., VALUE] for shape, name in (((2,), "old"), ((3,), "new"), ((), "n"))
+    )
+    at, rows = np.array([0, 1, 1]), np.array([5, 5, 6])
+    together = names.put(old, at, rows, number, new)
+    later = names.put(old[1:], at[2:] - 1, rows[2:], number, new[2:])
+    assert np.array_equal(names.put(later, at[:1], rows[1:2], number, new[1:2])[0], together[1])
+    again = names.put(together[1:], at[:1], rows[2:], number, new[:1])  # the row is there already
+    assert not np.array_equal(again[0], names.put(old[1:], at[:1], rows[2:], number, new[:1])[0])
+    assert not np.array_equal(names.put(old[1:], at[:1], rows[:1], new[0], new[1:2]), together[:1])
+
+
 def test_another_seed_gives_other_names() -> None:
     first, second = Names(1), Names(2)
     assert not same(first.random((3,), "x"), second.random((3,), "x"))

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.isa.encoding import DecodeError, from_bytes
 from tilewright.isa.fields import INSTRUCTION_BYTES
-from tilewright.isa.program import BlockedLayout, Buffer, CpuStep, Layout, NpuStep, Program, TensorInfo, Window
+from tilewright.isa.program import BlockedLayout, Buffer, CpuStep, Layout, Lookup, NpuStep, Program, TensorInfo, Window
 from tilewright.prove.checker import elements, norms, products, wide  # noqa: F401  # they register the rules
 from tilewright.prove.checker.cells import CELL, VALUE
 from tilewright.prove.checker.evaluate import evaluate, numbers
@@ -93,7 +93,7 @@ def prove(graph: QuantisedGraph, program: Program, seed: int, entry: str = "") -
     names = Names(seed)
     verdict = Verdict(seed=seed, rules=names.used, assumed=names.assumed)
     try:
-        wanted = graph_outputs(names, graph)
+        wanted = graph_outputs(names, graph, program)
         verdict.elements = sum(int(np.prod(graph.values[name].shape)) for name in graph.outputs)
         side = ProgramSide(names, graph, program, verdict, entry)
         side.run()
@@ -112,12 +112,22 @@ def prove(graph: QuantisedGraph, program: Program, seed: int, entry: str = "") -
     return verdict
 
 
-def _inputs(names: Names, graph: QuantisedGraph) -> _Cells:
-    """Cells of a graph's inputs and constants."""
-    cells = _Cells(names, graph.values)
-    cells.update((name, names.random(graph.values[name].shape, "input", name)) for name in graph.inputs)
-    for name, n in numbers(graph).items():
-        names.follows[cells[name][..., VALUE].tobytes()] = cells[name].reshape(CELL)[VALUE], np.arange(n)
+def _inputs(names: Names, graph: QuantisedGraph, program: Program) -> _Cells:
+    """Cells of a graph's inputs and constants. Values that rise by one all follow from the first of them."""
+    cells, known = _Cells(names, graph.values), numbers(graph)
+    for name in graph.inputs:
+        shape, rises, n = graph.values[name].shape, name in program.rising, known.get(name, 0)
+        cells[name] = names.random(shape, "input", name)
+        values = cells[name].reshape(-1, CELL)[:, VALUE]
+        if rises:
+            period = min((w.period for w in program.windows if w.tensor == name and w.space == "arena"), default=0)
+            values = names.run(values[0], len(values), period)
+            cells[name] = names.cells(values).reshape(*shape, CELL)
+        firsts = np.arange(n - len(values) + 1) if rises else np.arange(n)
+        if len(firsts) and rises:
+            names.follows[values.tobytes()] = values[0], firsts[:, None] + np.arange(len(values))
+        for i, element in enumerate(values if len(firsts) else ()):
+            names.follows[element.tobytes()] = (values[0], firsts + i) if rises else (element, firsts)
     return cells
 
 
@@ -137,10 +147,11 @@ class _Cells(dict[str, Array]):
         return names.random(data.shape, "constant", str(data.dtype), data.tobytes())
 
 
-def graph_outputs(names: Names, graph: QuantisedGraph, each: Callable[[Step, str, Array], None] | None = None,
-                   ) -> dict[str, Array]:  # fmt: skip
+def graph_outputs(
+    names: Names, graph: QuantisedGraph, program: Program, each: Callable[[Step, str, Array], None] | None = None
+) -> dict[str, Array]:
     """Cells of a graph's outputs; `each` is called with every result."""
-    cells: dict[str, Array] = _inputs(names, graph)
+    cells: dict[str, Array] = _inputs(names, graph, program)
     on_cpu = {(node.op, node.name) for nodes in graph.work.values() for node in nodes}
     readers = Counter(name for step in graph.steps for name in step.inputs)
     for step in graph.steps:
@@ -161,8 +172,6 @@ class ProgramSide:
 
     def __init__(self, names: Names, graph: QuantisedGraph, program: Program, verdict: Verdict, entry: str) -> None:
         self.names, self.graph, self.program, self.verdict = names, graph, program, verdict
-        if program.rising or program.lookups:
-            raise NoRule("no rule for rows of several tokens, which the runtime finds")
         self.arena = names.random((program.arena_bytes,), "arena")
         begins, self.outputs = _ends(graph, program)
         self.buffers = {b.name: b for b in program.buffers}
@@ -170,21 +179,35 @@ class ProgramSide:
         for name, info in (*begins.items(), *self.outputs.items()):
             self.buffers[name] = self.buffers[info.name] = self.buffers[info.buffer]
         self.host: dict[str, Array] = {}
-        cells, self.numbers = _inputs(names, graph), numbers(graph)
+        cells = _inputs(names, graph, program)
         self.windows = {w.region: self._moved(w, cells) for w in program.windows}
         for name, info in begins.items():
             self.write(name, cells[name], info.relayout)
+        for rows in program.lookups:
+            self._look_up(rows, cells[rows.tensor])
+
+    def _look_up(self, rows: Lookup, cells: Array) -> None:
+        """Copies rows of a table of the constants to a buffer, in blocks, one for each value of an input."""
+        known = [self.names.follows.get(element.tobytes()) for element in cells.reshape(-1, CELL)[:, VALUE]]
+        if None in known:
+            raise NoRule(f"no rule for rows that are looked up by {rows.tensor!r}, whose values may be any integers")
+        table = np.frombuffer(self.program.constants, np.int8)[rows.offset :][: rows.rows * rows.stride]
+        found = self.names.rows_of([(n, v % rows.rows) for n, v in known], table.reshape(rows.rows, -1, rows.block))
+        found, offset = found.swapaxes(0, 1).reshape(-1, CELL), self._buffer(rows.buffer).offset
+        self.arena[offset : offset + len(found)] = found
 
     def _moved(self, window: Window, cells: Mapping[str, Array]) -> Moved:
         """Rows of the arena are those of all numbers modulo the period; of the constants, those that an input has."""
-        given = cells.get(window.tensor)
-        number = np.zeros(FIELDS, np.uint32) if given is None else given.reshape(-1, CELL)[0, VALUE]
-        values = range(1 if given is None else self.numbers.get(window.tensor, 0))
+        if window.tensor not in cells:
+            return Moved(window.space, np.zeros(1, np.int64), np.zeros(FIELDS, np.uint32))
+        values = cells[window.tensor].reshape(-1, CELL)[:, VALUE]
+        number, firsts = self.names.follows.get(values[0].tobytes(), (values[0], np.arange(0)))
         if window.space == "arena":
-            number, values = self.names.modulo(number[None], window.period)[0], range(window.period)
+            behind = len(values) - 1 if window.tensor in self.program.rising else 0
+            number, firsts = self.names.modulo(values[:1], window.period)[0], np.arange(window.period - behind)
             if window.rows not in (0, window.period):
                 raise NoRule("no rule for a window with fewer rows than its period")
-        return Moved(window.space, np.array([window.offset(value) for value in values], np.int64), number)
+        return Moved(window.space, np.array([window.offset(value) for value in firsts], np.int64), number)
 
     def run(self, weights: Array | None = None) -> None:
         """Runs all steps.

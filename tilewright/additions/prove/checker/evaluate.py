@@ -7,6 +7,7 @@ arithmetic; transcendental functions are those of float64, rounded once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Mapping
 from itertools import repeat
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.prove.checker.cells import CELL, VALUE
-from tilewright.prove.checker.fields import PRIMES
+from tilewright.prove.checker.fields import FIELDS, PRIMES
 from tilewright.prove.checker.graph import NoRule, QuantisedGraph, Step, Value
 from tilewright.prove.checker.names import Names
 from tilewright.prove.checker.rules import EIGHT_BIT, ROWS, RULES, Array, Node, rule, unknown
@@ -81,7 +82,7 @@ def move(node: Node) -> list[Array]:
     node.names.count("data movement")
     moved = {"Concat": range(len(node.types)), "Pad": (0, 2)}.get(node.step.op, (0,))
     if any(t is not None and t.data is None for i, t in enumerate(node.types) if i not in moved):
-        return unknown(node)
+        return _rows(node) or unknown(node)
     pool, operands, first = [], [], 0
     for i, (t, cells) in enumerate(zip(node.types, node.operands, strict=True)):
         if t is None or cells is None or i not in moved:
@@ -91,6 +92,21 @@ def move(node: Node) -> list[Array]:
         pool.append(cells.reshape(-1, CELL))
     found, elements = _MOVES[node.step.op](node, *operands), pool[0] if len(pool) == 1 else np.concatenate(pool)
     return [elements[places] for places in (found if isinstance(found, list) else [found])]
+
+
+def _rows(node: Node) -> list[Array] | None:
+    """Rows of a table of bytes, where a Gather takes them by integers that may have these values; else None."""
+    table, names = node.type().data, node.names
+    if node.step.op != "Gather" or node.attributes.get("axis", 0) or table is None or table.dtype not in EIGHT_BIT:
+        return None
+    known = [names.follows.get(element.tobytes()) for element in node.cells(1)[..., VALUE].reshape(-1, FIELDS)]
+    if None in known:
+        return None
+    return [
+        names.rows_of(known, (table.astype(np.int16) - node.result.shift).astype(np.int8)).reshape(
+            *node.result.shape, CELL
+        )
+    ]
 
 
 @rule("Relayout")
@@ -128,17 +144,24 @@ def biases(node: Node) -> Array:
 
 @rule("ScatterElements")
 def scatter(node: Node) -> Array:
-    """An element may be what it was, or any new one of its column: a function of its place along the axis, of itself,
-    and of all places and new elements of its column, in their order."""
+    """An element may be what it was, or one of the new ones, if their places are one integer and those behind it. Else
+    it is a function of its place along the axis, of itself, and of all places and new elements of its column."""
     if node.attributes.get("reduction", "none") != "none":
         return unknown(node)[0]
     axis = node.attributes.get("axis", 0) % len(node.type().shape)
     old, places, new = (np.moveaxis(node.cells(i)[..., VALUE], axis, 0) for i in range(3))
     if old.shape[1:] != new.shape[1:]:
         return unknown(node)[0]
-    rows = np.arange(len(old)).reshape(-1, *(1,) * (old.ndim - 2))
-    column = [part for pair in zip(node.names.modulo(places, len(old)), new, strict=True) for part in pair]
-    return np.moveaxis(node.names.put(old, rows, *column), 0, axis)
+    places, names, (n, *rest) = node.names.modulo(places, len(old)), node.names, old.shape[:-1]
+    far, first = np.arange(len(new)), places[(0,) * (places.ndim - 1)]
+    if (places == (first + far.reshape(-1, *(1,) * len(rest), 1)) % PRIMES).all():
+        rows, far, place = (x.ravel() for x in np.indices((n - len(new) + 1, len(new), math.prod(rest))))
+        columns = new.reshape(len(new), -1, FIELDS)[far, place]
+        found = names.put(old.reshape(-1, FIELDS), (rows + far) * math.prod(rest) + place, rows, first, columns)
+        return np.moveaxis(names.cells(found).reshape(*old.shape[:-1], CELL), 0, axis)
+    rows = np.broadcast_to(np.arange(n, dtype=np.uint64).reshape(-1, *(1,) * len(rest)), (n, *rest))
+    column = [np.broadcast_to(part, old.shape) for pair in zip(places, new, strict=True) for part in pair]
+    return np.moveaxis(names.cells(names.mix(("scatter",), old, rows, *column)), 0, axis)
 
 
 @rule("Mod")
@@ -153,11 +176,11 @@ def modulo(node: Node) -> Array:
 
 
 def numbers(graph: QuantisedGraph) -> dict[str, int]:
-    """The number of values of the inputs that are one integer and select rows of tables."""
+    """The number of values of the inputs whose integers select rows of tables."""
     found: dict[str, int] = {}
     states = {begin for begin, *_ in graph.states.values()}
     integers = [n for n in graph.inputs if graph.values[n].dtype.kind == "i" and n not in states]
-    same = {n: n for n in integers if np.prod(graph.values[n].shape) == 1}
+    same = dict(zip(integers, integers, strict=True))
     for step in graph.steps:
         if step.op in _SHAPED and step.inputs[0] in same:
             same[step.outputs[0]] = same[step.inputs[0]]

@@ -262,11 +262,13 @@ class Memories:
         places = (op["offset"] + offsets[:, None] + np.arange(c.block_in)) % (1 << c.offset_bits)
         places = np.add.outer(window.begins, places)  # wherever the region begins
         self._inside(op["region"], places, self.arena)
-        self.order.write("arena", places.ravel())
-        if len(np.unique(places[:, :, 0])) != places[:, :, 0].size:
+        bytes_, which = np.unique(places, return_inverse=True)
+        self.order.write("arena", bytes_)
+        if len(np.unique(places[0])) != places[0].size:
             raise NoRule("no rule for a box that writes a byte twice")
-        cells = self.act[rows]
-        if len(places) > 1:
-            begin = np.arange(len(places))[:, None, None]
-            cells = self.names.put(self.arena[places][..., VALUE], begin, window.number, cells[..., VALUE])
-        self.arena[places] = cells
+        if len(places) == 1:
+            self.arena[places[0]] = self.act[rows]
+            return
+        old, begin = self.arena[bytes_][:, VALUE], np.indices(places.shape)[0].ravel()
+        new = np.broadcast_to(self.act[rows][..., VALUE], (*places.shape, FIELDS)).reshape(-1, FIELDS)
+        self.arena[bytes_] = self.names.cells(self.names.put(old, which.ravel(), begin, window.number, new))

@@ -43,9 +43,11 @@ class Names(Functions):
         super().__init__(seed)
         self._sums = Facts(3)  # sums: a scale, least and largest value
         self._left = Facts(1)  # what integers leave modulo a number: this
+        self._runs = Facts(FIELDS + 2)  # integers that follow another one: it, how far, and what number is not between
+        self._puts = Facts(2 * FIELDS + 2)  # bytes that were put: the byte before, the number, least and largest row
         self._alone = Facts(CELL + 1)  # sums: the one byte in them that is no constant, and its weight
-        #: Tensors that follow from one integer alone: by their elements, that of the integer, and their values [n, ...]
-        #: for 0 to n - 1.
+        #: Tensors, and single integers, that follow from one integer alone: by their elements, that of the integer, and
+        #: their values [n, ...] for 0 to n - 1.
         self.follows: dict[bytes, tuple[Array, Array]] = {}
 
     # sums
@@ -216,34 +218,78 @@ class Names(Functions):
         known, value = as_integers(values)
         again, least = self._left.find(values)
         again[again] = least[:, 0] == n
+        follows, facts = self._runs.find(values)
+        follows[follows] = kept = facts[:, FIELDS + 1] == n
+        first, far = facts[kept, :FIELDS].astype(np.uint32), facts[kept, FIELDS, None]
         found = np.where(again[..., None], values, self.mix(("modulo", n), values))
+        found[follows] = (self.mix(("modulo", n), first).astype(np.int64) + far) % PRIMES
         self._left.keep(found[~known], np.full((np.count_nonzero(~known), 1), n))
         return np.where(known[..., None], residues(value % n), found)
 
-    def put(self, old: Array, row: Array, *column: Array) -> Array:
-        """Cells of row `row` (uint64, broadcast) of a table of which some rows are replaced.
+    def run(self, first: Array, count: int, period: int) -> Array:
+        """Elements [count, FIELDS] of an integer and those behind it, which no multiple of `period` parts."""
+        far = np.arange(count)[:, None]
+        found = np.asarray((first.astype(np.int64) + far) % PRIMES, np.uint32)
+        self._runs.keep(found, np.hstack([np.tile(first, (count, 1)), far, np.full((count, 1), period)]))
+        return found
+
+    def put(self, old: Array, at: Array, rows: Array, number: Array, new: Array) -> Array:
+        """Elements [m, FIELDS] of values of which some may be replaced, as an integer says.
+
+        A value is what it was, and for each row the difference to the new one if the integer is this row. So it does
+        not matter in what order rows are put, if they differ.
 
         Args:
-            old: its elements [..., FIELDS].
-            column: elements in turns: the number of a row, and its new element.
+            old: [m, FIELDS].
+            at, rows, new: of each new value [k, FIELDS] which one it replaces, and for which integer.
+            number: the integer's element.
         """
         self.count("row put into others")
-        parts = [np.broadcast_to(part, old.shape) for part in column]
-        return self.cells(self.mix(("put",), old, np.broadcast_to(row, old.shape[:-1]).astype(np.uint64), *parts))
+        ends = np.tile([1 << 62, -1], (len(old), 1))
+        np.minimum.at(ends[:, 0], at, rows)
+        np.maximum.at(ends[:, 1], at, rows)
+        here, facts = self._puts.find(old)
+        apart = (ends[here, 0] > facts[:, -1]) | (ends[here, 1] < facts[:, -2])
+        here[here] = apart = apart & (facts[:, FIELDS:-2] == number).all(axis=1)
+        base, facts = old.copy(), facts[apart]
+        base[here] = facts[:, :FIELDS]
+        ends[here] = np.stack(
+            [np.minimum(ends[here, 0], facts[:, -2]), np.maximum(ends[here, 1], facts[:, -1])], axis=1
+        )
+        total = old.astype(np.int64)
+        numbers = np.broadcast_to(number, new.shape)
+        np.add.at(total, at, self.mix(("put",), base[at], rows.astype(np.uint64), numbers, new).astype(np.int64))
+        found = (total % PRIMES).astype(np.uint32)
+        self._puts.keep(found, np.hstack([base, np.tile(number, (len(old), 1)), ends]))
+        return found
 
     def rows(self, number: Array, table: Array) -> Array:
         """Cells of the row that an integer selects of a table int8 [n, ...]: the sum of all rows, each times an element
         for whether it is that one. These elements add up to 1.
 
         Args:
-            number: the integer's element; it is 0 to n - 1.
+            number: the elements [..., FIELDS] of integers, which are 0 to n - 1.
         """
         self.count("row of a table")
-        places = np.arange(len(table), dtype=np.uint64)
-        chosen = self.mix(("row of a table",), np.broadcast_to(number, (len(table), FIELDS)), places)
-        chosen[0] = (1 - chosen[1:].sum(axis=0, dtype=np.int64)) % PRIMES
+        places = np.broadcast_to(np.arange(len(table), dtype=np.uint64), (*number.shape[:-1], len(table)))
+        chosen = self.mix(("row of a table",), np.broadcast_to(number[..., None, :], (*places.shape, FIELDS)), places)
+        chosen[..., 0, :] = (1 - chosen[..., 1:, :].sum(axis=-2, dtype=np.int64)) % PRIMES
         found = matrix_product(chosen, table.reshape(len(table), -1))
-        return self.of_roots(found, np.zeros(len(found), np.int64)).reshape(*table.shape[1:], CELL)
+        found = self.of_roots(found, np.zeros(found.shape[:-1], np.int64))
+        return found.reshape(*number.shape[:-1], *table.shape[1:], CELL)
+
+    def rows_of(self, numbers: Sequence[tuple[Array, Array]], table: Array) -> Array:
+        """Cells [n, ...] of the rows of a table int8 that integers select.
+
+        Args:
+            numbers: of each the integer that it follows from, and its values for this one.
+        """
+        found = np.empty((len(numbers), *table.shape[1:], CELL), np.uint32)
+        firsts = np.array([values[0] for _, values in numbers])
+        for first in np.unique(firsts):
+            at = np.flatnonzero(firsts == first)
+            found[at] = self.rows(np.stack([numbers[i][0] for i in at]), table[numbers[at[0]][1]])
+        return found
 
     def opaque(self, key: Sequence[object], operands: Sequence[Array], shape: Sequence[int]) -> Array:
         """Cells of an unknown function of whole tensors: the same for the same key and operands."""
