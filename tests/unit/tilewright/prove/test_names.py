@@ -169,6 +169,19 @@ def test_a_maximum_of_two_values_is_met_again_in_a_larger_one(names: Names) -> N
     assert same(larger(larger(x[:, 0], x[:, 1]), larger(x[:, 2], x[:, 3])), names.maximum(x))
 
 
+def test_tables_of_a_function_of_two_bytes_are_tables_of_its_value(names: Names) -> None:
+    """As of the nearest Add of a product, and of its correction from tables of the operands."""
+    x, y, z = names.random((3,), "byte")
+    a, b = BYTES[:, None].astype(np.int64), BYTES[None].astype(np.int64)
+    half, marked = a + b >> 1, (BYTES[:, None] == 5) & (BYTES[None] > 40)
+    product = names.combine(x, y, (a * b >> 7).astype(np.int8))
+    marks = names.look_up(product, (BYTES == 5).astype(np.int8)), names.look_up(z, (BYTES > 40).astype(np.int8))
+    step = names.combine(*marks, (a & b).astype(np.int8))
+    found = names.combine(names.combine(product, z, half.astype(np.int8)), step, (a + b).astype(np.int8))
+    wanted = names.combine(product, z, (half + marked).astype(np.int8))
+    assert same(found, wanted)
+
+
 def test_a_sum_of_one_byte_is_a_table(names: Names) -> None:
     cells = names.constants(np.array([[7, 7, -9]] * 4))
     cells[:, 1] = names.random((4,), "x")

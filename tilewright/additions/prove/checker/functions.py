@@ -26,6 +26,7 @@ class Functions(Cells):
         super().__init__(seed)
         self._pairs = Facts(2, FIELDS, kind=np.uint32)  # roots of two bytes: the two
         self._of_pairs = Facts(FIELDS + 1, kind=np.uint32)  # roots that are maxima: their pair, and its table
+        self._of_values = Facts(FIELDS + 1, kind=np.uint32)  # functions of two bytes: the one that they are a table of
         self._maxima: dict[int, Facts] = {}  # by number of operands: roots that are maxima, and of what
         self._inverse = self.register(~BYTES)
 
@@ -58,6 +59,10 @@ class Functions(Cells):
         wide = self._wide(found) if found is not cells else np.zeros(cells.shape[:-1], bool)
         if wide.any():
             found[wide] = self._simplified(found[wide][:, ROOT], found[wide][:, TABLE].astype(np.int64))
+            wide &= self._wide(found)
+            roots, inner = self._folded(cells[wide], np.ones(np.count_nonzero(wide), bool))
+            tables = self.by_groups([inner], lambda t: self.register(table[self.table(t).view(np.uint8)]))
+            self._of_values.keep(found[wide][:, VALUE], np.hstack([roots, tables[:, None]]))
         return found
 
     def _simplified(self, roots: Array, numbers: Array) -> Array:
@@ -71,9 +76,13 @@ class Functions(Cells):
         return np.asarray(np.array([len(t) > 256 for t in self._tables])[cells[..., TABLE]])
 
     def _folded(self, cells: Array, wide: Array) -> tuple[Array, Array]:
-        """Roots and tables of cells; those that are marked are values of their own."""
-        roots = np.where(wide[..., None], cells[..., VALUE], cells[..., ROOT])
-        return roots, np.where(wide, 0, cells[..., TABLE].astype(np.int64))
+        """Roots and tables of cells; those that are marked are values of their own, or tables of such ones."""
+        roots, tables = cells[..., ROOT].copy(), cells[..., TABLE].astype(np.int64)
+        own = cells[wide][:, VALUE]
+        self._of_values.keep(own, np.hstack([own, np.zeros((len(own), 1), np.uint32)]))
+        known = self._of_values.find(own)[1]
+        roots[wide], tables[wide] = known[:, :FIELDS], known[:, FIELDS]
+        return roots, tables
 
     def _paired(self, a: Array, b: Array) -> tuple[Array, Array]:
         """Roots of two bytes, and marks those whose second byte is that of `a`."""
