@@ -100,7 +100,7 @@ def _mean(node: Node, cells: Array) -> Array:
         least, most = bounds = tuple(n * end - zero for end in node.range(0, 1))
         if (most - least).max() < _MOST_SUMS:
             centred = (sums.astype(np.int64) - zero) % PRIMES
-            names.keep_sums(centred.astype(np.uint32), numerics.scale_bits(scale), least, most)
+            names.keep_sums(centred.astype(np.uint32), least, most)
     if scale is None:
         raise NoRule("no rule for this mean of LiteRT")
     rule = (after, *node.limits(), int(rounding))

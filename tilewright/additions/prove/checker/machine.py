@@ -209,20 +209,16 @@ class Machine(Memories):
         elif function == RowFunction.EXP_SUM:
             terms = norms.exponentials(names, self._words(), cells, self.row_maxima[prm])
             self.order.write("PRM", prm)
-            scales = norms.row_scales(names, norms.summed(terms), op["number"], op["exponent"])
+            scales = norms.row_scales(names, terms, op["number"], op["exponent"])
             self.prm[prm] = names.cells(scales)[:, None, None]
         else:
             words = self._words()[np.arange(256) - post["za"] & 255]  # by the byte of ACT
             squares, values = words & (1 << c.row_square_bits) - 1, words >> c.row_square_bits
             if squares.max() * c.vector_lanes >= 1 << c.row_square_bits:
                 raise NoRule("no rule for squares whose sum in a pass has more bits than its field")
-            total, add = (
-                norms.summed(norms.moments(names, squares, values, cells)),
-                self.settings["VECTOR_ADD"],
-            )
+            add, centred = self.settings["VECTOR_ADD"], function == RowFunction.MOMENTS
             epsilon = add["c"] << EPSILON_FRACTION | add["ma"] % (1 << EPSILON_FRACTION)
-            centred = function == RowFunction.MOMENTS
-            self.row_norms[prm] = norms.row_norms(names, total, op["number"], epsilon, centred)
+            self.row_norms[prm] = norms.row_norms(names, cells, squares, values, op["number"], epsilon, centred)
 
     def _words(self) -> Array:
         """The 256 words of the wide table."""

@@ -41,7 +41,7 @@ class Names(Functions):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self._sums = Facts(3)  # sums: a scale, least and largest value
+        self._sums = Facts(2)  # sums of which all results are compared: least and largest value
         self._left = Facts(1)  # what integers leave modulo a number: this
         self._runs = Facts(FIELDS + 2)  # integers that follow another one: it, how far, and what number is not between
         self._puts = Facts(2 * FIELDS + 2)  # bytes that were put: the byte before, the number, least and largest row
@@ -102,9 +102,10 @@ class Names(Functions):
         unknown = ~as_integers(sums)[0]
         self.ranges.keep(sums[unknown], facts[unknown])
 
-    def keep_sums(self, acc: Array, scale: Array, least: Array, most: Array) -> None:
-        """Keeps that sums [..., FIELDS], requantised by a scale, lie between two values: broadcast."""
-        new = np.stack([np.broadcast_to(x, acc.shape[:-1]).ravel() for x in (scale, least, most)], axis=1)
+    def keep_sums(self, acc: Array, least: Array, most: Array) -> None:
+        """Keeps that sums [..., FIELDS] lie between two values, broadcast: what requantises them has its name from all
+        its results, so that another scale may give them."""
+        new = np.stack([np.broadcast_to(x, acc.shape[:-1]).ravel() for x in (least, most)], axis=1)
         self._sums.keep(acc.reshape(-1, FIELDS), new)
 
     # requantisation
@@ -124,9 +125,9 @@ class Names(Functions):
             rounding = int(Rounding.EVEN)
         bits, bias = (np.broadcast_to(x, values.shape[:-1]) for x in (np.asarray(scale, np.uint32), bias))
         acc = np.asarray((values.astype(np.int64) + bias[..., None] % PRIMES) % PRIMES, np.uint32)
-        bits = self._known_scales(acc, bits, zero_point, rounding)
         roots = self.mix(("requantise", int(rounding), int(zero_point)), bits.astype(np.uint64), acc)
         whole = (zero_point, -128, 127, rounding)
+        self._by_results(roots, acc, bits, whole)
         if rounding == Rounding.EVEN:
             self._divide(roots, values, bias, bits, zero_point)
         known, value = as_integers(acc)
@@ -158,18 +159,15 @@ class Names(Functions):
             cells[at] = self.look_up(byte[at], numerics.requantize(sums, np.uint32(scale), *rule))
         found[here] = cells
 
-    def _known_scales(self, acc: Array, bits: Array, zero_point: int, rounding: int) -> Array:
-        """Scales with those replaced by the kept ones that give the same for every value of the sum."""
+    def _by_results(self, roots: Array, acc: Array, bits: Array, rule: Rule) -> None:
+        """Names the results of the kept sums by what these are for every value of the sum."""
         here, facts = self._sums.find(acc)
-        found, chosen = bits.copy(), bits[here]
-        for (own, other, least, most), case in cases(np.concatenate([chosen[:, None].astype(np.int64), facts], axis=1)):
-            sums, rule = np.arange(least, most + 1), (zero_point, -128, 127, rounding)
-            first, second = (numerics.requantize(sums, np.uint32(scale), *rule) for scale in (own, other))
-            if own != other and np.array_equal(first, second):
-                self.count("scale with the same results")
-                chosen[case] = other
-        found[here] = chosen
-        return found
+        named, sums = roots[here], acc[here]
+        for (scale, least, most), at in cases(np.concatenate([bits[here][:, None].astype(np.int64), facts], axis=1)):
+            self.count("results of a sum")
+            results = numerics.requantize(np.arange(least, most + 1), np.uint32(scale), *rule)
+            named[at] = self.mix(("results", least, hashlib.sha256(results.tobytes()).hexdigest()), sums[at])
+        roots[here] = named
 
     # integers in bytes
 

@@ -26,10 +26,9 @@ def _digest(*tables: Array) -> str:
     return hashlib.blake2b(b"".join(np.asarray(t, np.int64).tobytes() for t in tables), digest_size=16).hexdigest()
 
 
-def summed(elements: Array, counts: Array | None = None) -> Array:
-    """Sums of elements [..., n, FIELDS] over n, of those that count."""
-    wide = elements.astype(np.int64) if counts is None else np.where(counts[..., None], elements, 0).astype(np.int64)
-    return np.asarray(wide.sum(axis=-2) % PRIMES, np.uint32)
+def _summed(elements: Array) -> Array:
+    """Sums of elements [..., n, FIELDS] over n."""
+    return np.asarray(elements.sum(axis=-2, dtype=np.int64) % PRIMES, np.uint32)
 
 
 def exponentials(names: Names, words: Array, cells: Array, maxima: Array) -> Array:
@@ -39,9 +38,9 @@ def exponentials(names: Names, words: Array, cells: Array, maxima: Array) -> Arr
     return names.mix(("exponential", _digest(words)), cells[..., VALUE], least)
 
 
-def row_scales(names: Names, total: Array, number: int, exponent: int) -> Array:
-    """Elements of `isa.numerics.row_scale` of sums [..., FIELDS]."""
-    return names.mix(("row_scale", number, exponent), total)
+def row_scales(names: Names, terms: Array, number: int, exponent: int) -> Array:
+    """Elements of `isa.numerics.row_scale` of the sums of exponentials [..., n, FIELDS]."""
+    return names.mix(("row_scale", number, exponent), _summed(terms))
 
 
 def probabilities(names: Names, exponent: Array, scales: Array, zero_point: int, low: int, high: int) -> Array:
@@ -49,15 +48,13 @@ def probabilities(names: Names, exponent: Array, scales: Array, zero_point: int,
     return names.clamp(names.cells(names.mix(("probability", int(zero_point)), exponent, scales)), low, high)
 
 
-def moments(names: Names, squares: Array, values: Array, cells: Array) -> Array:
-    """Elements of the pair `squares[byte], values[byte]`, which is added over a row."""
+def row_norms(
+    names: Names, cells: Array, squares: Array, values: Array, count: int, epsilon: int, centred: bool
+) -> Array:
+    """Elements of `isa.row_norm.row_norm` of the sums of pairs `squares[byte], values[byte]` of rows [..., n, CELL]."""
     names.count("moment")
-    return names.mix(("moment", _digest(squares, values)), cells[..., VALUE])
-
-
-def row_norms(names: Names, total: Array, count: int, epsilon: int, centred: bool) -> Array:
-    """Elements of `isa.row_norm.row_norm` of sums of `moments`."""
-    return names.mix(("row_norm", int(count), int(epsilon), bool(centred)), total)
+    moments = names.mix(("moment", _digest(squares, values)), cells[..., VALUE])
+    return names.mix(("row_norm", int(count), int(epsilon), bool(centred)), _summed(moments))
 
 
 def normalised(
@@ -92,7 +89,7 @@ def softmax(node: Node) -> Array:
     steps = np.rint(values.astype(np.float64) / float(values[0]) * _ONE).astype(np.int64)
     maxima = node.names.maximum(cells)
     terms = exponentials(node.names, steps[-np.arange(256) % 256], cells, maxima)
-    scales = row_scales(node.names, summed(terms), *factor)
+    scales = row_scales(node.names, terms, *factor)
     scales = np.broadcast_to(scales[..., None, :], terms.shape)
     found = probabilities(node.names, terms, scales, y.stored_zero_point, *node.limits())
     node.assume("Softmax", scales.shape[:-2])
@@ -116,8 +113,7 @@ def norm(node: Node) -> Array:
         squares, values = (stored - x.stored_zero_point) ** 2, np.full(256, x.stored_zero_point + 128)
     step, result_step = (float(np.float32(t.scale)) for t in (x, y))
     epsilon = round(math.ldexp(float(np.float32(node["epsilon"])) / step**2 * count**2, EPSILON_FRACTION))
-    total = summed(moments(node.names, squares, values, cells))
-    norms = row_norms(node.names, total, count, epsilon, centred)[..., None, :]
+    norms = row_norms(node.names, cells, squares, values, count, epsilon, centred)[..., None, :]
     scale = (scale * (count * 2.0**-FACTOR_SCALE * (1 + TRUNCATION) / result_step)).astype(np.float32)
     bias = np.rint(bias / result_step * 2.0**BIAS_FRACTION)
     limits = y.stored_zero_point, *node.limits()
