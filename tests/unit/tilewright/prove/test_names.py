@@ -169,6 +169,16 @@ def test_a_maximum_of_two_values_is_met_again_in_a_larger_one(names: Names) -> N
     assert same(larger(larger(x[:, 0], x[:, 1]), larger(x[:, 2], x[:, 3])), names.maximum(x))
 
 
+def test_two_maxima_of_one_pair_are_functions_of_it(names: Names) -> None:
+    """As of the nearest Add, whose results end at the largest byte, and of its correction."""
+    x, y = names.random((2,), "byte")
+    a, b = BYTES[:, None].astype(np.int64), BYTES[None].astype(np.int64)
+    larger, marked = np.maximum(a, b >> 1), np.maximum(a == 7, b == 9)
+    first, second = (names.combine(x, y, function.astype(np.int8)) for function in (larger, marked))
+    found = names.combine(first, second, (a - b).astype(np.int8))
+    assert same(found, names.combine(x, y, (larger - marked).astype(np.int8)))
+
+
 def test_tables_of_a_function_of_two_bytes_are_tables_of_its_value(names: Names) -> None:
     """As of the nearest Add of a product, and of its correction from tables of the operands."""
     x, y, z = names.random((3,), "byte")
