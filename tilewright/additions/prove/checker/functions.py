@@ -95,11 +95,11 @@ class Functions(Cells):
     def _unfold(self, cells: Array, others: Array) -> None:
         """Makes tables of maxima the functions of a pair that they are, where the other operand is of it, too."""
         here, forms = self._of_pairs.find(cells[:, ROOT])
-        pairs, roots = forms[:, :FIELDS], others[here][:, ROOT]
-        maxima, of = self._of_pairs.find(roots)
-        roots[maxima] = of[:, :FIELDS]
+        pairs, roots = forms[:, :FIELDS], np.stack([others[here][:, ROOT]] * 2, axis=1)
+        maxima, of = self._of_pairs.find(roots[:, 1])
+        roots[maxima, 1] = of[:, :FIELDS]
         near = np.concatenate([self._pairs.find(pairs)[1], pairs[:, None]], axis=1)
-        near = (words_of(near) == words_of(roots)[:, None]).any(axis=1)
+        near = (words_of(near)[:, :, None] == words_of(roots)[:, None]).any(axis=(1, 2))
         at = np.flatnonzero(here)[near]
         tables = self.by_groups([forms[near, FIELDS], cells[at, TABLE]], self._composed)
         cells[at, ROOT], cells[at, TABLE] = pairs[near], tables
