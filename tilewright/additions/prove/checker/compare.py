@@ -188,11 +188,10 @@ class ProgramSide:
 
     def _look_up(self, rows: Lookup, cells: Array) -> None:
         """Copies rows of a table of the constants to a buffer, in blocks, one for each value of an input."""
-        known = [self.names.follows.get(element.tobytes()) for element in cells.reshape(-1, CELL)[:, VALUE]]
-        if None in known:
+        table = np.frombuffer(self.program.constants, np.int8, rows.rows * rows.stride, rows.offset)
+        found = self.names.rows_of(cells.reshape(-1, CELL)[:, VALUE], table.reshape(rows.rows, -1, rows.block))
+        if found is None:
             raise NoRule(f"no rule for rows that are looked up by {rows.tensor!r}, whose values may be any integers")
-        table = np.frombuffer(self.program.constants, np.int8)[rows.offset :][: rows.rows * rows.stride]
-        found = self.names.rows_of([(n, v % rows.rows) for n, v in known], table.reshape(rows.rows, -1, rows.block))
         found, offset = found.swapaxes(0, 1).reshape(-1, CELL), self._buffer(rows.buffer).offset
         self.arena[offset : offset + len(found)] = found
 

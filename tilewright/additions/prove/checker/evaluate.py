@@ -99,14 +99,9 @@ def _rows(node: Node) -> list[Array] | None:
     table, names = node.type().data, node.names
     if node.step.op != "Gather" or node.attributes.get("axis", 0) or table is None or table.dtype not in EIGHT_BIT:
         return None
-    known = [names.follows.get(element.tobytes()) for element in node.cells(1)[..., VALUE].reshape(-1, FIELDS)]
-    if None in known:
-        return None
-    return [
-        names.rows_of(known, (table.astype(np.int16) - node.result.shift).astype(np.int8)).reshape(
-            *node.result.shape, CELL
-        )
-    ]
+    rows = (table.astype(np.int16) - node.result.shift).astype(np.int8)
+    found = names.rows_of(node.cells(1)[..., VALUE].reshape(-1, FIELDS), rows)
+    return None if found is None else [found.reshape(*node.result.shape, CELL)]
 
 
 @rule("Relayout")

@@ -276,17 +276,20 @@ class Names(Functions):
         found = self.of_roots(found, np.zeros(found.shape[:-1], np.int64))
         return found.reshape(*number.shape[:-1], *table.shape[1:], CELL)
 
-    def rows_of(self, numbers: Sequence[tuple[Array, Array]], table: Array) -> Array:
-        """Cells [n, ...] of the rows of a table int8 that integers select.
-
-        Args:
-            numbers: of each the integer that it follows from, and its values for this one.
-        """
-        found = np.empty((len(numbers), *table.shape[1:], CELL), np.uint32)
-        firsts = np.array([values[0] for _, values in numbers])
-        for first in np.unique(firsts):
-            at = np.flatnonzero(firsts == first)
-            found[at] = self.rows(np.stack([numbers[i][0] for i in at]), table[numbers[at[0]][1]])
+    def rows_of(self, integers: Array, table: Array) -> Array | None:
+        """Cells [n, ...] of the rows of a table int8 that integers [n, FIELDS] select, modulo its rows; None if it is
+        not known what values these may have."""
+        found = np.empty((len(integers), *table.shape[1:], CELL), np.uint32)
+        groups: dict[bytes, list[tuple[int, Array]]] = {}  # by the integers' values
+        for place, integer in enumerate(integers):
+            if (follows := self.follows.get(integer.tobytes())) is None:
+                return None
+            groups.setdefault((follows[1].ravel().astype(np.int64) % len(table)).tobytes(), []).append(
+                (place, follows[0])
+            )
+        for values, group in groups.items():
+            numbers = np.stack([number for _, number in group])
+            found[[place for place, _ in group]] = self.rows(numbers, table[np.frombuffer(values, np.int64)])
         return found
 
     def opaque(self, key: Sequence[object], operands: Sequence[Array], shape: Sequence[int]) -> Array:
