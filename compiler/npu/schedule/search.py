@@ -21,6 +21,7 @@ from tilewright.compiler.npu.schedule.fusion import choose_groups
 from tilewright.compiler.npu.schedule.moves import Move
 from tilewright.compiler.npu.schedule.problem import Budget, Measure, Schedule, StepProblem
 from tilewright.compiler.npu.schedule.promising import group_moves, keep_moves, tile_moves
+from tilewright.compiler.npu.schedule.repeats import Repeats
 from tilewright.compiler.npu.schedule.residency import choose_residents
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import DeviceError
@@ -102,6 +103,11 @@ def search(problem: StepProblem, effort: int, progress: Callable[[float], None] 
     options = policies(effort)
     if len(options) == 1 or problem.measure is None:
         return make_schedule(problem, options[0])
+    if (repeats := Repeats.of(problem)) is not None:
+        short = repeats.shortened(problem)
+        expanded = repeats.expanded(short, decisions_of(search(short, effort, progress)))
+        if expanded is not None:
+            return schedule_of(problem, expanded)
     best = _searched(problem, effort, progress)
     if best.cost < math.inf:
         return schedule_of(problem, best.decisions)

@@ -13,6 +13,8 @@ from tilewright.compiler.npu.layers.layer import Layer, Post
 
 #: Fields that name things or count work; they do not change what is emitted.
 _NAMES = {"name", "op", "tile", "source", "tensor", "macs"}
+#: Fields that name buffers: those of `DynamicWeights` may be None.
+BUFFERS = ("buffer", "extra_reads", "tiles", "params")
 
 
 def shape_of(
@@ -20,6 +22,7 @@ def shape_of(
     outside: Collection[str] = (),
     numbers: dict[Any, int] | None = None,
     values: bool = True,
+    zeros: bool = True,
 ) -> tuple[list[Any], Callable[[str], int]]:
     """Returns the shape of layers as plain values, with numbers for buffers, and the function that numbers a buffer.
 
@@ -29,6 +32,7 @@ def shape_of(
         numbers: numbers of names, to be filled; None for none so far.
         values: True if values of registers are part of the shape. Otherwise they have numbers, too: the instructions
             that set them depend only on which are equal, and which are 0.
+        zeros: True if those that are 0, and tables that are missing, are told from others.
     """
     found: dict[Any, int] = {} if numbers is None else numbers
 
@@ -43,10 +47,11 @@ def shape_of(
             if isinstance(value, Post):
                 add = value.add
                 summed = None if add is None else [plain(add.other), number(tuple(add.constants.items()))]
-                return [number(value.fields), value.rounding, summed, plain(value.lut)]
-            if key == "fill" or isinstance(value, np.floating):
-                return number((key, value.item() if isinstance(value, np.floating) else value)) if value else 0.0
-        if key in ("tiles", "params") and isinstance(value, str):  # buffers of `DynamicWeights`
+                return [number(value.fields), value.rounding, summed, *([plain(value.lut)] if zeros else [])]
+            if key in ("fill", "epsilon") or isinstance(value, np.floating):
+                plainly = value.item() if isinstance(value, np.floating) else value
+                return number((key, plainly)) if value or not zeros else 0.0
+        if key in BUFFERS and isinstance(value, str):
             return number(value)
         struct = isinstance(value, Struct)
         if struct or is_dataclass(value):
@@ -100,8 +105,8 @@ class LayerShape(Struct, frozen=True):
     names: tuple[Any, ...]
 
     @staticmethod
-    def of(layer: Layer) -> LayerShape:
-        """Returns the shape of a layer."""
+    def of(layer: Layer, zeros: bool = True) -> LayerShape:
+        """Returns the shape of a layer; `zeros` as for `shape_of`."""
         numbers: dict[Any, int] = {}
-        plain, _ = shape_of([layer], numbers=numbers, values=False)
+        plain, _ = shape_of([layer], numbers=numbers, values=False, zeros=zeros)
         return LayerShape(layer, repr(plain), tuple(numbers))

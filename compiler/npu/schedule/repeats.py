@@ -1,0 +1,165 @@
+"""Repeats: layers of a network that follow each other many times, as those of a language model do.
+
+A search looks at three repeats of them. The others take the decisions of the one in the middle:
+
+    ... | 0 | 1 | 2 | 3 | ... | 28 | 29 | ...   =>   ... | 0 | 1 | 29 | ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from dataclasses import replace as replaced
+from typing import Any, TypeVar
+
+import numpy as np
+from msgspec import Struct, structs
+
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.decisions import Decisions
+from tilewright.compiler.npu.schedule.problem import StepProblem
+from tilewright.compiler.npu.schedule.shape import BUFFERS, LayerShape
+
+#: Repeats that a search looks at, and the least number of them for which it does not look at all: the search of fewer
+#: takes a minute at most, and may find more.
+KEPT, LEAST = 3, 8
+
+_T = TypeVar("_T")
+
+
+class Repeats(Struct, frozen=True):
+    """Layers of equal shapes that follow each other several times.
+
+    Attributes:
+        first: number of the first layer.
+        period: number of layers that are repeated.
+        count: how often they are there.
+    """
+
+    first: int
+    period: int
+    count: int
+
+    @staticmethod
+    def of(problem: StepProblem) -> Repeats | None:
+        """Returns the repeats that cover most layers of a step, if there are at least `LEAST`; else None."""
+        layers = problem.layers
+        shapes = [LayerShape.of(layer, zeros=False) for layer in layers]
+        codes: dict[str, int] = {}
+        row = np.array([codes.setdefault(shape.text, len(codes)) for shape in shapes])
+        periods = range(1, len(row) // LEAST + 1)
+        runs = [_longest(row[:-period] == row[period:])[1] for period in periods]
+        if not runs or not max(runs):
+            return None
+        period = periods[int(np.argmax(runs))]
+        written = _writers(layers)
+        alike = row[:-period] == row[period:]
+        for at in np.flatnonzero(alike):
+            pairs = zip(shapes[at].names, shapes[at + period].names, strict=True)
+            alike[at] = all(_alike(problem, *pair, written, period) for pair in pairs)
+        first, length = _longest(alike)
+        found = Repeats(first, period, 1 + length // period)
+        return found if found.count >= LEAST else None
+
+    @property
+    def left_out(self) -> int:
+        """Number of layers that a search does not look at."""
+        return (self.count - KEPT) * self.period
+
+    def shortened(self, problem: StepProblem) -> StepProblem:
+        """Returns the step with `KEPT` repeats. Layers behind those that are left out read what the kept ones write."""
+        cut, behind = self.first + (KEPT - 1) * self.period, self.first + (self.count - 1) * self.period
+        layers = problem.layers
+        names = {
+            layers[number].output.buffer: layers[number - self.left_out].output.buffer
+            for number in range(behind - self.period, behind)
+        }
+        kept = [*layers[:cut], *(_renamed(layer, names) for layer in layers[behind:])]
+        return replaced(problem, layers=kept)
+
+    def expanded(self, short: StepProblem, decisions: Decisions) -> Decisions | None:
+        """Returns the decisions for all layers from those for the shortened step.
+
+        None if a group crosses every boundary of repeats, or the tensors in ACT are not the same at two of them.
+        """
+        starts = {*decisions.starts()}
+        for end in range(self.first + 2 * self.period, self.first + self.period - 1, -1):
+            ends = end - self.period, end
+            if starts.issuperset(ends) and len({_alive(short, decisions, at) for at in ends}) == 1:
+                return self._inserted(decisions, end)
+        return None
+
+    def _inserted(self, decisions: Decisions, end: int) -> Decisions:
+        """Returns the decisions with copies of those for the `period` layers before `end`, behind these."""
+        at = decisions.starts()
+        first, behind = at.index(end - self.period), at.index(end)
+        units = decisions.units
+        repeated = units[first:behind] * (self.left_out // self.period)
+        return Decisions(
+            tuple(self._copies(decisions.stays, end)),
+            (*units[:behind], *repeated, *units[behind:]),
+            tuple(self._copies(decisions.tiles, end)),
+        )
+
+    def _copies(self, items: tuple[tuple[int, _T], ...], end: int) -> Iterator[tuple[int, _T]]:
+        """Yields what was decided by layer, with copies for the layers that were left out, in order."""
+        yield from (item for item in items if item[0] < end)
+        for more in range(self.period, self.left_out + 1, self.period):
+            yield from ((layer + more, what) for layer, what in items if end - self.period <= layer < end)
+        yield from ((layer + self.left_out, what) for layer, what in items if layer >= end)
+
+
+def _longest(row: np.ndarray) -> tuple[int, int]:
+    """Returns the first place and the length of the longest run of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]]).astype(np.int8)))
+    runs = edges.reshape(-1, 2)
+    if not len(runs):
+        return 0, 0
+    first, end = runs[np.argmax(runs[:, 1] - runs[:, 0])]
+    return int(first), int(end - first)
+
+
+def _writers(layers: list[Layer]) -> dict[Any, int]:
+    """Returns the number of the first layer that writes each buffer."""
+    found: dict[Any, int] = {}
+    for number, layer in enumerate(layers):
+        found.setdefault(layer.output.buffer, number)
+    return found
+
+
+def _alike(problem: StepProblem, one: Any, other: Any, written: dict[Any, int], period: int) -> bool:
+    """Returns True if two names are no buffers, or the same, or of what is written a period apart or not at all."""
+    if one == other or not isinstance(one, str):
+        return True
+    if (one in problem.outside) != (other in problem.outside) or (one in written) != (other in written):
+        return False
+    return one not in written or written[other] - written[one] == period
+
+
+def _alive(problem: StepProblem, decisions: Decisions, at: int) -> frozenset[tuple[int, int, int]]:
+    """Returns the tensors that are in ACT before layer `at`, with their lives as numbers behind it."""
+    stays = ((first - at, problem.able[first].last - at, row) for first, row in decisions.stays)
+    return frozenset(stay for stay in stays if stay[0] < 0 <= stay[1])
+
+
+def _renamed(layer: Layer, names: dict[str, str]) -> Layer:
+    """Returns a layer that reads and writes other buffers; the same where it has none of those names."""
+
+    def new(value: Any, key: str = "") -> Any:
+        if isinstance(value, str):
+            return names.get(value, value) if key in BUFFERS else value
+        if isinstance(value, list):
+            found = [new(one, key) for one in value]
+            return found if any(a is not b for a, b in zip(found, value)) else value
+        change: Callable[..., Any] = structs.replace if isinstance(value, Struct) else replaced
+        if isinstance(value, Struct):
+            own: Any = value.__struct_fields__
+        elif is_dataclass(value):
+            own = [f.name for f in fields(value)]
+        else:
+            return value
+        changed = {n: made for n in own if (made := new(was := getattr(value, n), n)) is not was}
+        return change(value, **changed) if changed else value
+
+    renamed: Layer = new(layer)
+    return renamed
