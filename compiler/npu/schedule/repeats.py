@@ -1,8 +1,8 @@
 """Repeats: layers of a network that follow each other many times, as those of a language model do.
 
-A search looks at three repeats of them. The others take the decisions of the one in the middle:
+A search looks at the first and the last of them. The others take the decisions of the layers up to where these meet:
 
-    ... | 0 | 1 | 2 | 3 | ... | 28 | 29 | ...   =>   ... | 0 | 1 | 29 | ...
+    ... | 0 | 1 | 2 | ... | 28 | 29 | ...   =>   ... | 0 | 29 | ...
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.compiler.npu.schedule.shape import BUFFERS, LayerShape
 
 #: Repeats that a search looks at, and the least number of them for which it does not look at all: the search of fewer
 #: takes a minute at most, and may find more.
-KEPT, LEAST = 3, 8
+KEPT, LEAST = 2, 13
 
 _T = TypeVar("_T")
 
@@ -80,14 +80,26 @@ class Repeats(Struct, frozen=True):
     def expanded(self, short: StepProblem, decisions: Decisions) -> Decisions | None:
         """Returns the decisions for all layers from those for the shortened step.
 
-        None if a group crosses every boundary of repeats, or the tensors in ACT are not the same at two of them.
+        None if there are no two layers a period apart between groups, with the same tensors in ACT.
         """
         starts = {*decisions.starts()}
-        for end in range(self.first + 2 * self.period, self.first + self.period - 1, -1):
+        for end in range(self.first + KEPT * self.period, self.first + self.period - 1, -1):
             ends = end - self.period, end
-            if starts.issuperset(ends) and len({_alive(short, decisions, at) for at in ends}) == 1:
+            if starts.issuperset(ends) and len({self._alive(short, decisions, at) for at in ends}) == 1:
                 return self._inserted(decisions, end)
         return None
+
+    def _alive(self, problem: StepProblem, decisions: Decisions, at: int) -> frozenset[tuple[int, int, int]]:
+        """Returns the tensors in ACT before layer `at`: their first rows, and their lives as numbers behind it.
+
+        Those from before all repeats count as if they were made and read at the same distance everywhere.
+        """
+        stays = ((first, problem.able[first].last, row) for first, row in decisions.stays)
+        return frozenset(
+            (first, 0, row) if first < self.first else (first - at, last - at, row)
+            for first, last, row in stays
+            if first < at <= last
+        )
 
     def _inserted(self, decisions: Decisions, end: int) -> Decisions:
         """Returns the decisions with copies of those for the `period` layers before `end`, behind these."""
@@ -134,12 +146,6 @@ def _alike(problem: StepProblem, one: Any, other: Any, written: dict[Any, int], 
     if (one in problem.outside) != (other in problem.outside) or (one in written) != (other in written):
         return False
     return one not in written or written[other] - written[one] == period
-
-
-def _alive(problem: StepProblem, decisions: Decisions, at: int) -> frozenset[tuple[int, int, int]]:
-    """Returns the tensors that are in ACT before layer `at`, with their lives as numbers behind it."""
-    stays = ((first - at, problem.able[first].last - at, row) for first, row in decisions.stays)
-    return frozenset(stay for stay in stays if stay[0] < 0 <= stay[1])
 
 
 def _renamed(layer: Layer, names: dict[str, str]) -> Layer:
