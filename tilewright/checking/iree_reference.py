@@ -47,6 +47,10 @@ class IreeReference:
         """Names of the 8-bit tensors the program computes: its values have none."""
         return []
 
+    def rounded_twice(self, name: str) -> float:
+        """The share of a tensor's elements that a second rounding may change: none, as the program says it all."""
+        return 0.0
+
     def floats_of(self, name: str) -> list[str]:
         return []
 

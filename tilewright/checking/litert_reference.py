@@ -24,6 +24,7 @@ from tilewright.compiler.importer.tflite import plane_tensors
 from tilewright.compiler.importer.tflite.kernels import by_reference_kernels
 from tilewright.compiler.importer.tflite.schema import FileOp, read
 from tilewright.errors import UsageError
+from tilewright.isa.numerics import litert_multiplier
 
 _OUTPUTS_FIELD = 8  # of the graph's table in the schema
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
@@ -84,6 +85,20 @@ class LiteRtReference:
     def floats_of(self, name: str) -> list[str]:
         """None: LiteRT's integer operators have no floats inside that could be looked at."""
         return []
+
+    def rounded_twice(self, name: str) -> float:
+        """The largest share of a tensor's elements that a second rounding may change, 0 where its op has none.
+
+        The first rounding is to 2^s parts of a step. Of these, the one just below the middle becomes another step: one
+        of 2^(s + 1) values is next to it. Values of few factors may meet it four times as often.
+        """
+        wanted = self._planes.get(name, name)
+        for op in self.file.ops:
+            if op.name == "BATCH_MATMUL" and self.file.tensors[op.outputs[0]].name == wanted:
+                quants = [self.file.tensors[i].quant for i in (*op.inputs[:2], op.outputs[0])]
+                a, b, y = (0.0 if quant is None else float(np.ravel(quant.scale)[0]) for quant in quants)
+                return 2.0 ** (litert_multiplier(a * b / y)[1] + 1) if y else 0.0
+        return 0.0
 
     def floats_only(self) -> bool:
         """Whether the model computes no quantised tensor."""

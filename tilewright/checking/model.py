@@ -247,7 +247,8 @@ def check_all(
         if name in force:
             off = {r.name for r in report.rows if r.status == "border"}
             unproven = _unproven(reference, info, row, found[name], values[name], inputs)
-            _judge_border(row, forced, off.intersection(behind.get(name, [])), unproven, name in expected)
+            before, twice = off.intersection(behind.get(name, [])), reference.rounded_twice(name)
+            _judge_border(row, forced, before, unproven, name in expected, twice)
         elif row.free_differences and name not in behind:
             row.status, row.mismatches = "mismatch", max(row.mismatches, row.free_differences)
         report.rows.append(row)
@@ -293,7 +294,9 @@ def _row(info: TensorInfo, local: Difference, free: Difference) -> TensorRow:
     )  # fmt: skip
 
 
-def _judge_border(row: TensorRow, forced: RunResult, off: set[str], unproven: int | None, is_output: bool) -> None:
+def _judge_border(
+    row: TensorRow, forced: RunResult, off: set[str], unproven: int | None, is_output: bool, twice: float
+) -> None:
     """Decides whether what a border tensor is off by is what its reason allows.
 
     Where the reference shows the floats before the rounding, that is one step where these lie next to a tie, and
@@ -303,6 +306,7 @@ def _judge_border(row: TensorRow, forced: RunResult, off: set[str], unproven: in
     Args:
         off: borders before it that were off.
         unproven: elements that differ away from a tie, None where that is not known.
+        twice: the share that a second rounding may change.
     """
     if forced.unwritten.get(row.name):
         row.status, row.note = "mismatch", "parts of it are never written"
@@ -319,7 +323,7 @@ def _judge_border(row: TensorRow, forced: RunResult, off: set[str], unproven: in
         return
     if is_output and not any(text in row.reason for text in (BEHIND, ROUNDS_TWICE)):
         return
-    share, limit = (NESTED_SHARE, NESTED_STEP) if behind else (BORDER_SHARE, BORDER_STEP)
+    share, limit = (NESTED_SHARE, NESTED_STEP) if behind else (max(BORDER_SHARE, twice), BORDER_STEP)
     if row.mismatches <= max(BORDER_FEW, share * row.elements) and row.max_abs_difference <= limit:
         row.status = "border"
         row.note = f"also behind {', '.join(sorted(nested))} of the same step" if nested else ""

@@ -144,6 +144,10 @@ class Reference:
         nodes = all_nodes(self.proto.graph.node)
         return {node.output[0] for node in nodes if node.op_type == "DynamicQuantizeLinear"}
 
+    def rounded_twice(self, name: str) -> float:
+        """The share of a tensor's elements that a second rounding may change: onnxruntime rounds once."""
+        return 0.0
+
     def floats_of(self, name: str) -> list[str]:
         """The float tensors a quantised tensor is rounded from, nearest first: also those before a Relu or Clip."""
         producers = {o: node for node in self.proto.graph.node for o in node.output if o}

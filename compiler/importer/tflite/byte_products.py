@@ -50,7 +50,7 @@ class ByteProducts(Products):
     def transposed(self, window: Window) -> None:
         b, x, kernel = self.b, self.b.source(window.x), window.kernel
         data, scale, zero = self._weights(0, window.x)
-        if left_to_builtin(b, x, b.source(1), scale):
+        if window.refused or left_to_builtin(b, x, b.source(1), scale):
             around = [k - 1 - p + more for k, p, more in zip((*kernel, *kernel), window.pads, (0, 0, *window.extra))]
             if min(around) < 0:
                 raise b.refuse(f"pads {window.pads} beyond the kernel {kernel}")

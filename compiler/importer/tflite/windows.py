@@ -23,6 +23,7 @@ class Window:
         order: permutation of the file's weights to ONNX's [O,C/group,kh,kw], or [C,O,kh,kw] of a transposed one.
         extra: rows and columns that the result of a transposed one has behind the last window.
         x, bias: which inputs of the operator they are; input 1 has the weights.
+        refused: True where XNNPACK leaves a transposed one to the built-in kernels, whatever its types.
     """
 
     kernel: list[int]
@@ -36,6 +37,7 @@ class Window:
     extra: Sequence[int] = ()
     x: int = 0
     bias: int = 2
+    refused: bool = False
 
     @property
     def sliding(self) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def transposed_window(
     made, *kernel, channels = weights
     if len(target) != 4 or channels != shape[3] or target[3] != made or target[0] != shape[0]:
         raise b.damaged(f"input {list(shape)}, weights {list(weights)} and output {list(target)}")
-    begins, ends, extra = [], [], []
+    begins, ends, extra, refused = [], [], [], False
     for n, k, s, size in zip(shape[1:3], kernel, strides, target[1:3]):
         if s < 1 or size < 1:
             raise b.damaged(f"stride {strides} and output {list(target)}")
@@ -127,8 +129,9 @@ def transposed_window(
         extra.append(max(size - full, 0))
         if extra[-1] >= s:
             raise b.refuse(f"output {list(target)} is larger than stride and kernel reach")
+        refused |= k < s or -(-size // s) != n if same else k > size
     out = (target[0], made, *target[1:3])
-    return Window(kernel, strides, begins + ends, out, extra=extra, x=x, bias=bias)
+    return Window(kernel, strides, begins + ends, out, extra=extra, x=x, bias=bias, refused=refused)
 
 
 def pool_windows(b: TfliteBuilder) -> tuple[list[int], list[int], list[int], list[int]]:

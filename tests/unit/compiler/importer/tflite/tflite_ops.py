@@ -129,8 +129,8 @@ def conv_case(op: str, r: Random, dtype: str = "int8") -> bytes:
 
 
 def transpose_conv_case(op: str, r: Random, dtype: str = "int8") -> bytes:
-    k, s, padding = int(r.integers(2, 5)), int(r.integers(1, 3)), int(r.integers(2))
-    h, w = (6 * s, 5 * s) if padding == 0 else (5 * s + k, 4 * s + k)
+    k, s, padding = int(r.integers(1, 5)), int(r.integers(1, 3)), int(r.integers(2))
+    h, w = (6 * s, 5 * s) if padding == 0 else (5 * s + max(k, s), 4 * s + max(k, s))
     options = ("TransposeConvOptions", {"Padding": padding, "StrideH": s, "StrideW": s})
     return _weighted(r, op, (1, 6, 5, 8), (16, k, k, 8), 0, (1, h, w, 16), options, 3)
 
