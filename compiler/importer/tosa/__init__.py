@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.importer.tosa import (  # noqa: F401  (they fill the handler table)
@@ -71,8 +71,6 @@ def _build(module: TosaModule, name: str) -> Graph:
         graph.inputs.append(label)
         b.forms[number] = {FILE: label}
     control.run_block(b, module.body)
-    if not module.body.returns:
-        raise CompileError("the function returns nothing")
     for label, number in zip(module.outputs, module.body.returns):
         found = graph.tensor(b.form_of(number))
         label = label if label not in graph.tensors else graph.unique(label)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.compiler.importer.tosa.builder import HANDLERS, TosaBuilder, handles
+from tilewright.compiler.importer.tosa.reading import unknown_operation
 from tilewright.compiler.importer.tosa.records import Block, TosaOp
 from tilewright.compiler.limits import check_nodes
+
+#: Attributes that became operands in TOSA 1.0, beside the zero points.
+_OLDER = ("quantization_info", "pad_const")
 
 
 def run_block(b: TosaBuilder, block: Block) -> None:
@@ -16,7 +20,10 @@ def run_block(b: TosaBuilder, block: Block) -> None:
         check_nodes("the graph", len(b.graph.nodes))
         handler = HANDLERS.get(op.name)
         if handler is None:
-            raise b.refuse("is not supported; docs/guide/mlir.md lists what is")
+            raise unknown_operation(op.label, op.name, tuple(HANDLERS))
+        for key in op.attrs:
+            if key.endswith("_zp") or key in _OLDER:
+                raise b.refuse(f"{key} is an attribute of TOSA before 1.0; operands are accepted")
         handler(b, op)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 from io import StringIO
 from typing import Any
 
@@ -13,6 +14,8 @@ from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import DiagnosticException, ParseError, VerifyException
+
+from tilewright.compiler.limits import MAX_ELEMENTS
 
 errors = (ParseError, VerifyException, DiagnosticException, ValueError, KeyError, AttributeError, TypeError, IndexError)
 
@@ -45,6 +48,14 @@ class parser(Parser):
         self._kept.append(op)
         self.lines[id(op)] = bisect.bisect_right(self._starts, start)
         return op
+
+    def parse_ranked_shape(self) -> tuple[list[int], Attribute]:
+        """Sizes and element of a type. A constant of one value is written out by xDSL, so its size is looked at."""
+        sizes, element = super().parse_ranked_shape()
+        count = math.prod(max(n, 1) for n in sizes)
+        if count > MAX_ELEMENTS:
+            self.raise_error(f"a tensor of {count} elements; up to {MAX_ELEMENTS} are accepted")
+        return sizes, element
 
     def _parse_dialect_resource_handle(self, dialect_name: str, interface: Any) -> str:
         """The name as the text has it: xDSL's own makes it unlike those of all texts before."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 _TOOLS = {
     "stablehlo": "stablehlo-opt --stablehlo-legalize-to-tosa makes TOSA of it",
     "mhlo": "convert it to StableHLO, then stablehlo-opt --stablehlo-legalize-to-tosa",
+    "vhlo": "stablehlo-translate --deserialize makes StableHLO of it, then stablehlo-opt --stablehlo-legalize-to-tosa",
+    "func": "mlir-opt --inline puts the function in place of its call",
     "chlo": "stablehlo-opt --chlo-legalize-to-stablehlo --stablehlo-legalize-to-tosa makes TOSA of it",
     "torch": "torch-mlir-opt --torch-backend-to-tosa-backend-pipeline makes TOSA of it",
     "torch_c": "torch-mlir-opt --torch-backend-to-tosa-backend-pipeline makes TOSA of it",

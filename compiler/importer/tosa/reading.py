@@ -24,7 +24,9 @@ from tilewright.compiler.importer.tosa.resources import blobs, divided, elements
 #: Operations around the TOSA ones that need not be in a text.
 _OTHERS = ("builtin.module", "func.func", "func.return")
 _FOREIGN = re.compile("not registered|custom format")
-_VERSION = re.compile(r"specification_version\s*=\s*\"?(\d+)\.(\w+)")
+_VERSION = re.compile(r"specification_version\s*=\s*\"?([\w.]+)")
+#: What xDSL says where a line begins with a word that is no operation, and what is said.
+_BARE = ("Operation builtin.unregistered does not have a custom format.", "no operation begins before this")
 #: Comments and strings. xDSL's own pattern takes exponential time where a string has no end.
 _STRING = re.compile(r'//[^\n]*|(?P<start>")[^"\\\n\v\f]*(?:\\(?:["nt\\]|[0-9A-Fa-f]{2})[^"\\\n\v\f]*)*(?P<end>")?')
 _NAME = re.compile(r'(?:^|[=\s"])([a-z_]\w*)\.([a-z_0-9.]+)')
@@ -42,15 +44,18 @@ def read(text: str, known: Sequence[str], shapes: Shapes | None = None) -> TosaM
         CompileError: damaged text, with the place. UnsupportedError: other dialects, open shapes, several functions.
     """
     version = _VERSION.search(text)
-    if version is not None and version[1] != "1":
+    if version is not None and not re.match(r"(V_)?1[._]\d", version[1]):
         line = text[: version.start()].count("\n") + 1
-        raise UnsupportedError(f"line {line}: TOSA {version[1]}.{version[2]}; 1.x is accepted")
+        raise UnsupportedError(f"line {line}: TOSA {version[1]}; 1.x is accepted")
+    if not text.strip():
+        raise CompileError("the text is empty")
     text, section = divided(text)
     module, lines = parse(text, known)
     functions = [op for op in module.walk() if op.name == "func.func"]
     if len(functions) != 1:
         names = ", ".join(f.sym_name.data for f in functions) or "none"
-        raise UnsupportedError(f"{len(functions)} functions ({names}); a module with one func.func is accepted")
+        where = f"line {lines[id(functions[1])]}: " if functions else ""
+        raise UnsupportedError(f"{where}{len(functions)} functions ({names}); a module with one func.func is accepted")
     return _Reader(lines, blobs(section)).function(functions[0], shapes or {})
 
 
@@ -76,7 +81,7 @@ def parse(text: str, known: Sequence[str]) -> tuple[Any, dict[int, int]]:
         message = str(getattr(error, "msg", "") or error)
         if name is not None and f"{name[1]}.{name[2]}" not in _OTHERS and _FOREIGN.search(message):
             raise _unknown(line, name[1], name[2], known) from error
-        raise CompileError(f"{where}damaged MLIR text: {one_line(message)}") from error
+        raise CompileError(f"{where}damaged MLIR text: {one_line(message.replace(*_BARE))}") from error
     except RecursionError as error:
         raise CompileError("damaged MLIR text: nested too deeply") from error
 
@@ -91,8 +96,13 @@ def generic(text: str, known: Sequence[str]) -> str:
 def _unknown(line: int, dialect: str, name: str, known: Sequence[str]) -> UnsupportedError:
     """The error for an operation that is none of TOSA's."""
     if dialect == "tosa":
-        return UnsupportedError(f"line {line}: tosa.{name} is not supported{suggest(name, known)}; docs/guide/mlir.md")
+        return unknown_operation(f"line {line}: tosa.{name}", name, known)
     return UnsupportedError(f"line {line}: {dialect}.{name} is no TOSA: {advice(dialect)}")
+
+
+def unknown_operation(label: str, name: str, known: Sequence[str]) -> UnsupportedError:
+    """The error for an operation of TOSA that is not read."""
+    return UnsupportedError(f"{label} is not supported{suggest(name, known)}; docs/guide/mlir.md lists what is")
 
 
 def _place(error: Exception) -> tuple[int, int]:
@@ -114,42 +124,52 @@ class _Reader:
         self.constants: dict[int, np.ndarray] = {}
 
     def function(self, function: Any, shapes: Shapes) -> TosaModule:
-        name = function.sym_name.data
+        name, line = function.sym_name.data, self.lines.get(id(function), 0)
         if len(function.body.blocks) != 1:
-            raise UnsupportedError(f"function {name!r} has {len(function.body.blocks)} blocks; one is accepted")
+            raise UnsupportedError(f"line {line}: {name!r} has {len(function.body.blocks)} blocks; one is accepted")
         arguments = function.body.blocks[0].args
         inputs = _named(function, "arg_attrs", len(arguments), "input")
         self.batch = _batch(dict(zip(inputs, (a.type for a in arguments))), shapes)
-        body = self._block(function.body.blocks[0], {"return"})
+        body = self._block(function.body.blocks[0], {"return"}, line)
+        if not body.returns:
+            raise CompileError(f"line {line}: {name!r} returns nothing")
         outputs = _named(function, "res_attrs", len(body.returns), "output")
         return TosaModule(name, body, self.types, self.constants, inputs, outputs, self.open)
 
-    def _block(self, block: Any, ends: set[str]) -> Block:
-        arguments = [self._number(value, 0) for value in block.args]
+    def _block(self, block: Any, ends: set[str], start: int) -> Block:
+        """A block, in an operation that begins in the line `start`."""
+        arguments = [self._number(value, start) for value in block.args]
         ops: list[TosaOp] = []
         for op in block.ops:
             line = self.lines.get(id(op), 0)
             name = op.op_name.data if op.name == "builtin.unregistered" else op.name
             dialect, _, short = name.partition(".")
             if short in ends and name in ("func.return", "tosa.yield"):
-                return Block(arguments, ops, [self.numbers[v] for v in op.operands])
+                return Block(arguments, ops, self._operands(op, f"line {line}: {name}"))
             constant = name == "arith.constant" and op.results[0].type.name == "tensor"
             if dialect != "tosa" and not constant:
                 raise _unknown(line, dialect, short, ())
             blocks = []
             given = {**op.properties, **op.attributes}
             attrs = {k: _value(v, f"line {line}: {name}", self.resources) for k, v in given.items() if k[-2:] != "__"}
-            operands = [self.numbers[v] for v in op.operands]
+            operands = self._operands(op, f"line {line}: {name}")
             for region in op.regions:
                 if len(region.blocks) != 1:
                     raise CompileError(f"line {line}: {name}: a region of {len(region.blocks)} blocks")
-                blocks.append(self._block(region.blocks[0], {"yield"}))
+                blocks.append(self._block(region.blocks[0], {"yield"}, line))
             results = [self._number(value, line) for value in op.results]
             if constant or short in ("const", "const_shape"):
                 self._constant(results, attrs, line)
             else:
                 ops.append(TosaOp(short, operands, results, attrs, blocks, line))
-        raise CompileError(f"a block without {' or '.join(sorted(ends))} at its end")
+        raise CompileError(f"line {start}: a block without {' or '.join(sorted(ends))} at its end")
+
+    def _operands(self, op: Any, place: str) -> list[int]:
+        """The numbers of the operands, all of which stand before."""
+        for value in op.operands:
+            if value not in self.numbers:
+                raise CompileError(f"{place} reads %{value.name_hint or '?'}, which is made after it")
+        return [self.numbers[value] for value in op.operands]
 
     def _number(self, value: Any, line: int) -> int:
         self.numbers[value] = len(self.types)

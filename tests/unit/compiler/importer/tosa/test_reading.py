@@ -113,6 +113,19 @@ def test_constants_that_torch_mlir_leaves_among_the_operations() -> None:
         ),
         (f'%z = "tosa.abs"(%x) : {OTHER}\n %y = "tosa.abs"(%x) : {TYPES}', "line 3: tosa.abs: its result has shape"),
         (f'%y = "tosa.clamp"(%x) : {TYPES}', "line 3: tosa.clamp: min_val None"),
+        (f'%y = "tosa.tahn"(%x) : {TYPES}', "line 3: tosa.tahn is not supported (did you mean tanh?)"),
+        ("%y = func.call @f(%x) : " + TYPES, "line 3: func.call is no TOSA: mlir-opt --inline"),
+        (f"%y = tosa.abs %x {{input1_zp = 3 : i32}} : {TYPES}", "line 3: tosa.abs: input1_zp is an attribute of TOSA"),
+        (
+            f"%y = tosa.abs %z : {TYPES}\n    %z = tosa.abs %x : {TYPES}",
+            "line 3: tosa.abs reads %z, which is made after it",
+        ),
+        (
+            '%y = "tosa.const"() <{values = dense<0> : tensor<9223372036854775807x4xi8>}> : () -> tensor<1xi8>',
+            "line 3, column 78: damaged MLIR text: a tensor of 36893488147419103228 elements",
+        ),
+        ("word", "line 4, column 5: damaged MLIR text: no operation begins before this"),
+        (f'%y = "tosa.cond_if"(%x) ({{\n^bb0:\n}}) : {TYPES}', "line 3: a block without yield at its end"),
     ],
 )
 def test_errors_have_one_line_and_a_place(line: str, message: str) -> None:
@@ -122,12 +135,30 @@ def test_errors_have_one_line_and_a_place(line: str, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\n \n", "the text is empty"),
+        ("\nfunc.func private @f(tensor<1xi8>) -> tensor<1xi8>\n", "line 2: 'f' has 0 blocks"),
+        ("\nfunc.func @f(%x: tensor<1xi8>) {\n return\n}\n", "line 2: 'f' returns nothing"),
+        ("\nfunc.func @f(%x: tensor<*xi8>) {\n return\n}\n", "line 2: tensor<*xi8>; ranked tensors are accepted"),
+        ("\nfunc.func @f(%x: tensor<2x?xi8>) {\n return\n}\n", "line 2: tensor<2x?xi8> leaves a size behind"),
+        ("func.func @f() {\n return\n}\nfunc.func @g() {\n return\n}\n", "line 4: 2 functions (f, g)"),
+    ],
+)
+def test_errors_of_functions_have_a_place(text: str, message: str) -> None:
+    with pytest.raises(TilewrightError) as error:
+        tw.compile(text)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
 def test_versions() -> None:
     target = 'tosa.target_env = #tosa.target_env<specification_version = "VERSION">'
     head = HEAD.replace("module {", f"module attributes {{{target}}} {{")
     assert tw.compile(head.replace("VERSION", "1.0") + CLAMPS["newer"] + TAIL).outputs
-    with pytest.raises(TilewrightError, match=r"line 1: TOSA 2.0; 1.x is accepted"):
-        tw.compile(head.replace("VERSION", "2.0") + CLAMPS["newer"] + TAIL)
+    for version in ("2.0", "0.80", "V_2_0", "none"):
+        with pytest.raises(TilewrightError, match=f"line 1: TOSA {version}; 1.x is accepted"):
+            tw.compile(head.replace("VERSION", version) + CLAMPS["newer"] + TAIL)
 
 
 def test_bytecode_and_missing_files(tmp_path: Path) -> None:
