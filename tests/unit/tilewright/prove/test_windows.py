@@ -1,16 +1,20 @@
 """Rows that the runtime finds: of caches, of tables, of the embedding; also several, whose places rise by one."""
 
 import functools
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import tilewright as tw
 from tilewright import zoo
 from tilewright.api.options import ProgramOptions
 from tilewright.api.source import ModelSource
+from tilewright.cli import cli
 from tilewright.compiler.npu import rewrites
 from tilewright.isa.config import PRESETS
 from tilewright.isa.encoding import Op, from_bytes, to_bytes
@@ -32,6 +36,7 @@ def model() -> bytes:
     return zoo.build_quantized("micro_llama", **WHOLE).SerializeToString()
 
 
+@functools.cache
 def both(*rising: str) -> tuple[dict[str, QuantisedGraph], Program]:
     """The graphs of the entry points and their program."""
     entries = {name: {"input_ids": [1, n]} for name, n in (("prefill", COUNT), ("decode", 1))}
@@ -45,7 +50,7 @@ def test_rows_without_tables_are_proved(monkeypatch: pytest.MonkeyPatch) -> None
     """The CPU computes the mask and RoPE, and the NPU puts a row where a window is."""
     without = tuple(rewrite for rewrite in rewrites.REWRITES if rewrite.name != "rows_by_windows")
     monkeypatch.setattr(rewrites, "REWRITES", without)
-    verdicts = prove_all(*both(), seed=1)
+    verdicts = prove_all(*both.__wrapped__(), seed=1)
     assert all(verdict.proved for verdict in verdicts.values()), verdicts
     assert verdicts["decode"].rules["row put into others"] == 4
     assert len(verdicts["decode"].opaque) > 5
@@ -112,3 +117,17 @@ def test_rows_rise_only_where_the_runtime_sees_to_it() -> None:
     graphs, program = both("position_ids")
     verdict = prove(graphs["prefill"], replace(program, rising=[]), seed=1, entry="prefill")
     assert not verdict.proved
+
+
+@pytest.mark.medium
+def test_a_certificate_of_the_last_row(tmp_path: Path) -> None:
+    """It says of what outputs the program has the last row only."""
+    given, program = tmp_path / "model.onnx", tmp_path / "model.twp"
+    given.write_bytes(model())
+    promised = ["--state", "auto", "--shape", f"input_ids=1,{COUNT}", "--rising", "position_ids", "--last", "logits"]
+    made = CliRunner().invoke(cli, ["compile", str(given), "-o", str(program), "--prove", *promised])
+    assert made.exit_code == 0, made.output
+    found = CliRunner().invoke(cli, ["prove", str(program), str(given), "--json", "-"])
+    assert json.loads(found.output)["proved"], found.output
+    refused = CliRunner().invoke(cli, ["prove", str(program), str(given), "--last", "logits"])
+    assert "a certificate is checked: --last has no effect on it" in refused.output
