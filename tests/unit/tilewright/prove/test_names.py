@@ -170,7 +170,7 @@ def test_a_maximum_of_two_values_is_met_again_in_a_larger_one(names: Names) -> N
 
 
 def test_two_maxima_of_one_pair_are_functions_of_it(names: Names) -> None:
-    """As of the nearest Add, whose results end at the largest byte, and of its correction."""
+    """A nearest Add that ends at the largest byte is such a maximum, and its correction is another."""
     x, y = names.random((2,), "byte")
     a, b = BYTES[:, None].astype(np.int64), BYTES[None].astype(np.int64)
     larger, marked = np.maximum(a, b >> 1), np.maximum(a == 7, b == 9)
@@ -180,7 +180,7 @@ def test_two_maxima_of_one_pair_are_functions_of_it(names: Names) -> None:
 
 
 def test_tables_of_a_function_of_two_bytes_are_tables_of_its_value(names: Names) -> None:
-    """As of the nearest Add of a product, and of its correction from tables of the operands."""
+    """A nearest Add of a product has a correction from tables of the product."""
     x, y, z = names.random((3,), "byte")
     a, b = BYTES[:, None].astype(np.int64), BYTES[None].astype(np.int64)
     half, marked = a + b >> 1, (BYTES[:, None] == 5) & (BYTES[None] > 40)
