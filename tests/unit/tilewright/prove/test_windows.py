@@ -121,7 +121,7 @@ def test_rows_rise_only_where_the_runtime_sees_to_it() -> None:
 
 @pytest.mark.medium
 def test_a_certificate_of_the_last_row(tmp_path: Path) -> None:
-    """It says of what outputs the program has the last row only."""
+    """The certificate says of what outputs the program has the last row only."""
     given, program = tmp_path / "model.onnx", tmp_path / "model.twp"
     given.write_bytes(model())
     promised = ["--state", "auto", "--shape", f"input_ids=1,{COUNT}", "--rising", "position_ids", "--last", "logits"]
