@@ -120,8 +120,7 @@ def _inputs(names: Names, graph: QuantisedGraph, program: Program) -> _Cells:
         cells[name] = names.random(shape, "input", name)
         values = cells[name].reshape(-1, CELL)[:, VALUE]
         if rises:
-            period = min((w.period for w in program.windows if w.tensor == name and w.space == "arena"), default=0)
-            values = names.run(values[0], len(values), period)
+            values = names.run(values[0], len(values), _unparted(program, name))
             cells[name] = names.cells(values).reshape(*shape, CELL)
         firsts = np.arange(n - len(values) + 1) if rises else np.arange(n)
         if len(firsts) and rises:
@@ -129,6 +128,11 @@ def _inputs(names: Names, graph: QuantisedGraph, program: Program) -> _Cells:
         for i, element in enumerate(values if len(firsts) else ()):
             names.follows[element.tobytes()] = (values[0], firsts + i) if rises else (element, firsts)
     return cells
+
+
+def _unparted(program: Program, name: str) -> int:
+    """The number no multiple of which lies between the values of an input that rises, as the runtime sees to it."""
+    return min((w.period for w in program.windows if w.tensor == name and w.space == "arena"), default=0)
 
 
 class _Cells(dict[str, Array]):
@@ -202,8 +206,9 @@ class ProgramSide:
         values = cells[window.tensor].reshape(-1, CELL)[:, VALUE]
         number, firsts = self.names.follows.get(values[0].tobytes(), (values[0], np.arange(0)))
         if window.space == "arena":
-            behind = len(values) - 1 if window.tensor in self.program.rising else 0
-            number, firsts = self.names.modulo(values[:1], window.period)[0], np.arange(window.period - behind)
+            rises = window.tensor in self.program.rising and window.period == _unparted(self.program, window.tensor)
+            firsts = np.arange(window.period - (len(values) - 1) * rises)
+            number = self.names.modulo(values[:1], window.period)[0]
             if window.rows not in (0, window.period):
                 raise NoRule("no rule for a window with fewer rows than its period")
         return Moved(window.space, np.array([window.offset(value) for value in firsts], np.int64), number)
