@@ -73,12 +73,12 @@ class ExpectedInputs:
 
     def __init__(self, program: Program) -> None:
         self._inputs = [(t.name, dtype_of(t), tuple(t.shape)) for t in program.inputs]
-        self._plain = not any(
+        self._plain = not program.rising and not any(
             dtype.kind in "iu" and program.input_ranges.get(name) is not None for name, dtype, _ in self._inputs
         )
 
     def fit(self, inputs: Mapping[str, Any] | np.ndarray) -> bool:
-        """Whether each is a numpy array of its type and shape, there are no others, and none has limits."""
+        """Whether each is a numpy array of its type and shape, there are no others, and none has limits or must rise."""
         if not self._plain or type(inputs) is not dict or len(inputs) != len(self._inputs):
             return False
         for name, dtype, shape in self._inputs:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,7 @@ def test_inputs_that_need_no_check() -> None:
     for other in ({}, {name: value.tolist()}, {name: value[0]}, {name: value.astype(np.float64)}, {"a": value},
                   {name: value, "a": value}, value):  # fmt: skip
         assert not expected.fit(other)  # type: ignore[arg-type]
+    assert not ExpectedInputs(replace(program, rising=[name])).fit(inputs)
 
 
 @pytest.mark.parametrize("wrong", ["shape", "dtype", "name"])
