@@ -20,6 +20,8 @@ def bias_unsupported(node: TypedNode[Any]) -> str | None:
 
 def split_zero_point(w: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
     """Returns int8 sets [sets, ...] that add up to w - zero_point; `zero_point` broadcasts along axis 0."""
+    if w.dtype == np.int8 and not np.any(zero_point):  # hundreds of megabytes, perhaps
+        return w[None]
     z = np.asarray(zero_point, np.int32).reshape(-1, *([1] * (w.ndim - 1)))  # one value or one per output
     rest = w.astype(np.int32) - z
     sets = []
@@ -38,7 +40,7 @@ def corrected_bias(node: TypedNode[Clamped], sets: np.ndarray) -> np.ndarray:
         node: the convolution or product.
         sets: int8 [sets, O, C/group, kernel rows, kernel columns].
     """
-    sums = sets.astype(np.int64).sum(axis=(0, 2, 3, 4))
+    sums = sets.sum(axis=(0, 2, 3, 4), dtype=np.int64)
     bias = np.zeros(sums.shape, np.int64)
     if node.has(2):
         given = node.operand(2).data

@@ -21,6 +21,9 @@ from tilewright.compiler.onnx.onnx_ops import RANDOM
 from tilewright.compiler.passes.annotate import quant_of
 from tilewright.compiler.passes.integer_rules.rule import RULES
 
+#: Elements of a constant that are looked at first.
+_BEGIN = 256
+
 
 def eliminate(graph: Graph, last: bool = False) -> None:
     """Drops nodes that change nothing, by the rules above.
@@ -160,7 +163,7 @@ def _hashable(value: object) -> object:
 
 def merge_constants(graph: Graph) -> None:
     """Merges equal constants (type, shape, bytes, quantisation) into one."""
-    seen: dict[object, str] = {}
+    seen: dict[object, list[str]] = {}
     renamed: dict[str, str] = {}
     outputs = set(graph.outputs)
     for name, tensor in graph.tensors.items():
@@ -168,9 +171,13 @@ def merge_constants(graph: Graph) -> None:
             continue
         quant = tensor.quant
         params = (quant.scale.tobytes(), quant.zero_point.tobytes(), quant.axis) if quant is not None else None
-        key = (str(tensor.dtype), tensor.shape, params, hash(tensor.data.tobytes()))
-        first = seen.setdefault(key, name)
-        if first != name and np.array_equal(graph.tensor(first).data, tensor.data, equal_nan=tensor.dtype.kind == "f"):  # type: ignore[arg-type]
-            renamed[name] = first
+        begin = tensor.data.reshape(-1)[:_BEGIN].tobytes()  # large ones are only read where they may be equal
+        others = seen.setdefault((str(tensor.dtype), tensor.shape, params, begin), [])
+        data = tensor.data.tobytes() if others else b""
+        equal = next((other for other in others if graph.tensors[other].data.tobytes() == data), None)  # type: ignore[union-attr]
+        if equal is None:
+            others.append(name)
+        else:
+            renamed[name] = equal
     for node in graph:
         node.inputs = [renamed.get(i, i) for i in node.inputs]
