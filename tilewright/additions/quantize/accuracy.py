@@ -82,12 +82,14 @@ class Accuracy:
 
 
 def tune(
-    recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress | None = None, task: Task | None = None
-) -> Decision:
+    recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress | None = None, task: Task | None = None,
+    every: Samples | None = None,
+) -> Decision:  # fmt: skip
     """Recipes with ranges, weights, biases and precisions, and which of them to take. The given one is left unchanged.
 
     Args:
         task: the user's metric, which counts beside the SQNR.
+        every: what ranges have to hold: `samples`, and those held back to measure on; `samples` by default.
 
     Raises:
         UsageError: a pattern that no node has, or onnxruntime cannot run the model on a sample; the metric fails.
@@ -98,7 +100,7 @@ def tune(
     with classes.extra_outputs(recipe.model):
         plain = replace(recipe, precision={**recipe.precision, **asked})
         judge = Judge(recipe.model, samples, task, outputs)
-        found = _Search(plain, samples, wanted, len(network.float_outputs()), judge, progress).run()
+        found = _Search(plain, samples, every or samples, wanted, len(network.float_outputs()), judge, progress).run()
     for one in found.candidates:
         if one.measured.recipe.model is not recipe.model:
             classes.drop_outputs(one.measured.recipe.model, outputs)
@@ -113,10 +115,11 @@ class _Search:
     """
 
     def __init__(
-        self, recipe: Recipe, samples: Samples, wanted: Accuracy, outputs: int, judge: Judge, progress: Progress | None
-    ) -> None:
+        self, recipe: Recipe, samples: Samples, every: Samples, wanted: Accuracy, outputs: int, judge: Judge,
+        progress: Progress | None,
+    ) -> None:  # fmt: skip
         self.recipe, self.samples, self.wanted, self.progress = recipe, samples, wanted, progress
-        self.outputs = outputs
+        self.every, self.outputs = every, outputs
         self.judge = judge
         self.goal = None if wanted.target is None else wanted.target + MARGIN
         self.candidates: list[Candidate] = []
@@ -125,7 +128,7 @@ class _Search:
         best = self._in_8_bits()
         self.plain = best.recipe
         if self.wanted.fit:
-            best = best.better(self._fitted(self.plain))
+            best = self._fitted(self.plain).better(best)
         self.fits = best.recipe is not self.plain
         floor, best = self._keep_recurrent(best)
         if self.goal is not None and best.noise.size and not best.reaches(self.goal):
@@ -175,17 +178,16 @@ class _Search:
             other = equalise(given, self.samples, recipe.per_channel, progress, precise)
             recipe = replace(recipe, model=split(other, self.samples, precise, progress))
         if recipe.model is not self.recipe.model:
-            best = self._with_ranges("equalised, ", recipe).better(best)
+            best = self._with_ranges("equalised, ", recipe, best)
         elif recipe.precision != self.recipe.precision:
-            best = self._with_ranges("", recipe).better(best)
+            best = self._with_ranges("", recipe, best)
         return best
 
-    def _with_ranges(self, name: str, recipe: Recipe) -> Measured:
-        """The best of the ways to find ranges."""
-        best: Measured | None = None
+    def _with_ranges(self, name: str, recipe: Recipe, best: Measured | None = None) -> Measured:
+        """The best of the ways to find ranges, and of what was the best before."""
         methods = [self.wanted.ranges] if self.wanted.ranges else ["minmax", "mse"]
         room = self.wanted.ranges is None
-        for method, found in ranges.find_all(recipe.model, self.samples, methods, self.progress, room).items():
+        for method, found in ranges.find_all(recipe.model, self.every, methods, self.progress, room).items():
             measured = self._measure(f"{name}{method}", replace(recipe, ranges=found))
             best = measured if best is None else measured.better(best)
         assert best is not None
@@ -211,7 +213,7 @@ class _Search:
             other = self._with(best, quiet, f"{name} in floats")
             if other.reaches(goal):
                 return
-            if other.mean > best.mean:
+            if other.better(best) is other:
                 best, chosen = other, {**chosen, **quiet}
         plain = self.plain.with_precision(chosen)
         found = precision.sources(plain, self.samples, self.progress)

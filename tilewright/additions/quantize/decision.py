@@ -6,6 +6,7 @@ more by it than its time costs; of accuracy, what lies above the goal gains noth
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -98,9 +99,10 @@ class Decision:
 
     @property
     def fastest(self) -> Candidate:
-        """The best candidate of those that keep least in floats."""
+        """The best candidate of those that keep least in floats: the first, unless another is clearly better."""
         least = min(x.in_floats for x in self.candidates)
-        return max((x for x in self.candidates if x.in_floats == least), key=lambda x: x.measured.mean)
+        better = lambda best, x: x if x.measured.better(best.measured) is x.measured else best
+        return functools.reduce(better, (x for x in self.candidates if x.in_floats == least))
 
     @property
     def chosen(self) -> Candidate:

@@ -16,10 +16,7 @@ from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.errors import UsageError
 from tilewright.quantize.halves import HALVES
 from tilewright.quantize.layers import PRODUCTS, Network
-from tilewright.quantize.observe import runner
-from tilewright.quantize.recipe import Samples
 from tilewright.quantize.sample_values import LARGEST, place
-from tilewright.quantize.samples import which
 
 _INFINITE = {"Log"}
 """Ops of finite numbers whose results may be meant to be infinite: a mask of the logarithm of 0."""
@@ -85,14 +82,6 @@ def require_single(model: onnx.ModelProto) -> str:
             "float32 are accepted: export it as float32"
         )
     return "float32"
-
-
-def require_finite(model: onnx.ModelProto, samples: Samples) -> None:
-    """Raises `UsageError` if a model gives outputs for a sample that `Finite` refuses."""
-    finite, given = Finite.of(Network(model)), runner(model)
-    for index, sample in enumerate(samples):
-        for name, value in given(sample).items():
-            finite.check(name, value, sample, which(samples, index))
 
 
 class Finite:

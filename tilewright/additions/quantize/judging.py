@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -15,7 +16,7 @@ from tilewright.quantize.metric import Task
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Recipe, Samples
 from tilewright.quantize.samples import Subset
-from tilewright.quantize.sqnr import Noise
+from tilewright.quantize.sqnr import BEST, Noise
 from tilewright.quantize.stepping import Values
 from tilewright.quantize.switches import Outputs
 from tilewright.quantize.writing import write
@@ -25,6 +26,12 @@ FLIPS = 0.001
 
 CHECKS = (8, 64)
 """Samples to measure a recipe on, at most: of networks with many and with few multiply-accumulates."""
+
+CLEARLY = 1.0
+"""Standard errors by which a recipe has to be better than another to be taken instead."""
+
+FEW = 3
+"""Samples from which on the spread of a gain says how much of it is chance."""
 
 _WORK = 3e10
 """Multiply-accumulates of one measurement."""
@@ -38,12 +45,14 @@ class Measured:
         noise: energy of the error of each float output, as a fraction of the output's.
         flips: share of the positions with a clear class that have another one, per float output.
         lost: change of the user's metric, as a multiple of what it may be; see `metric.Task`.
+        energies: of each float output and of its error, by sample, [outputs, samples, 2]; empty if not known.
     """
 
     recipe: Recipe
     noise: np.ndarray
     flips: np.ndarray
     lost: float = 0.0
+    energies: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 2)))
 
     @property
     def decibels(self) -> np.ndarray:
@@ -66,8 +75,22 @@ class Measured:
         return float(self.decibels.mean()) - self._penalty if self.noise.size else -np.inf
 
     def better(self, other: Measured) -> Measured:
-        """Returns the recipe with the better outputs."""
-        return self if self.mean > other.mean else other
+        """Returns this recipe if it is clearly better than the other, else the other.
+
+        On few samples, chance makes one of two recipes better by a decibel or two. So the gain, the mean over outputs
+        and samples of how many dB a sample's error is less, has to be above `CLEARLY` times its standard error.
+        """
+        if self.energies.shape[1] < FEW:
+            return self if self.mean > other.mean else other
+        gains = np.mean(self._by_sample - other._by_sample, axis=0)
+        chance = CLEARLY * float(gains.std(ddof=1)) / math.sqrt(gains.size)
+        return self if float(gains.mean()) - self._penalty + other._penalty > chance else other
+
+    @property
+    def _by_sample(self) -> np.ndarray:
+        """SQNR of each output on each sample in dB, [outputs, samples]."""
+        signal, error = np.moveaxis(np.maximum(self.energies, 1e-30), -1, 0)
+        return np.asarray(np.clip(10 * np.log10(signal / error), -BEST, BEST))
 
     @property
     def _penalty(self) -> float:
@@ -119,7 +142,7 @@ class Judge:
             UsageError: onnxruntime cannot run the quantised model.
         """
         running = session(write(recipe), integers=False)
-        total = [Noise() for _ in self._names]
+        total = [[Noise() for _ in self._samples] for _ in self._names]
         clear = np.zeros((len(self._names), 2), np.int64)
         said: list[Outputs] = []
         for number, sample in enumerate(self._samples):
@@ -128,11 +151,19 @@ class Judge:
                 said.append({name: found[name] for name in self._task_names})
             real = {name: self._real.get(number, name) for name in self._names}
             for one, name in zip(total, self._names):
-                one.add(real[name], found[name], self._masks.seen(name, real[name]))
+                one[number].add(real[name], found[name], self._masks.seen(name, real[name]))
             clear += classes.positions(real, found, self._classes)
             del real, found
         del running
         trim_heap()
         flips = clear[:, 1] / np.maximum(clear[:, 0], 1)
         lost = 0.0 if self._task is None else self._task.lost(said, self._task_real)
-        return Measured(recipe, np.array([10 ** (-one.decibels / 10) for one in total]), flips, lost)
+        energies = np.array([[(x.signal, x.error) for x in one] for one in total]).reshape(len(total), -1, 2)
+        return Measured(recipe, noise_of(energies), flips, lost, energies)
+
+
+def noise_of(energies: np.ndarray) -> np.ndarray:
+    """Noise of each output over all samples; see `Measured`."""
+    signal, error = np.moveaxis(energies.sum(axis=1), -1, 0)
+    found = np.clip(error / np.maximum(signal, 1e-30), 1e-20, 1e20)
+    return np.asarray(np.where(np.isfinite(error), found, 1e20))

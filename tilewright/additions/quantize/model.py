@@ -16,7 +16,7 @@ from tilewright.quantize import halves, recurrent, sqnr, verify, whole
 from tilewright.quantize.accuracy import MOST_FLOATS, Accuracy, tune
 from tilewright.quantize.batch import sentence, write_batch
 from tilewright.quantize.decision import Decision
-from tilewright.quantize.finite import require_finite, require_single
+from tilewright.quantize.finite import require_single
 from tilewright.quantize.layers import Kind, Network
 from tilewright.quantize.masks import add_masks
 from tilewright.quantize.memory import trim_heap
@@ -160,8 +160,6 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
         whole.mark(prepared)
         add_masks(prepared)
         prepared = infer_shapes(prepared)
-    if held is not calibration:  # those are looked at while they calibrate
-        require_finite(prepared, held)
     known = read_labels(Path(o.labels), len(samples)) if o.labels is not None else None
 
     before = runner(given) if o.metric is not None else None
@@ -175,7 +173,7 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
         wanted = replace(wanted, fit=False)
         recipe = recipe.with_precision(of_kind(recipe, Kind.RECURRENT))
     del given, prepared  # memory: large models stand here several times
-    decision = tune(recipe, calibration, wanted, o.progress, task_of(o.metric, known, calibration))
+    decision = tune(recipe, calibration, wanted, o.progress, task_of(o.metric, known, calibration), samples)
     recipe = decision.chosen.measured.recipe
 
     written = write(recipe) if o.form == "qdq" else write_qoperator(recipe)

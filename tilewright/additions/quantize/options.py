@@ -29,7 +29,7 @@ class QuantizeOptions:
         whole: norms by a root mean square, RoPE and sums of language models in 8 bits, too; see `whole`.
         accuracy: how ranges, weights and precisions are found; see `accuracy.Accuracy`.
         images: how images become inputs, for folders of them.
-        held_back: samples to measure on, not used to calibrate; see `samples.split`.
+        held_back: samples to measure on, of which only ranges are taken; see `samples.split`.
         check: run the result in the reference runtime and in our compiler; an error if either refuses it.
         metric: "top1" or "module:function": compare it before and after, on the samples held back. One of your own, or
             with labels, also counts in the choice.

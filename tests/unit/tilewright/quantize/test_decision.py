@@ -12,7 +12,7 @@ from tests.unit.tilewright.quantize import networks
 from tilewright.quantize import times
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.decision import Candidate, Decision
-from tilewright.quantize.judging import Judge, Measured
+from tilewright.quantize.judging import Judge, Measured, noise_of
 from tilewright.quantize.layers import Kind, Network
 from tilewright.quantize.metric import task_of
 from tilewright.quantize.plots import pareto_picture
@@ -54,6 +54,22 @@ def test_the_plain_quantiser_is_a_floor() -> None:
     assert "as the plain quantiser, which leaves recurrent" in str(Decision(others, 21.5, floor=38.5))
 
 
+def test_chance_is_no_gain() -> None:
+    """What is better on some samples and worse on others, by as much, is not taken instead; what is better on all is."""
+
+    def measured(decibels: list[float]) -> Measured:
+        energies = np.array([[(1.0, 10 ** (-x / 10)) for x in decibels]])
+        return Measured(Recipe(onnx.ModelProto()), noise_of(energies), np.zeros(1), energies=energies)
+
+    plain = measured([20.0, 21.0, 25.0, 22.0, 19.0, 24.0, 23.0, 20.0])
+    outlier = measured([19.7, 20.7, 24.7, 21.7, 26.0, 23.7, 22.7, 19.7])  # half a decibel in the sum, by one sample
+    steady = measured([20.4, 21.6, 25.3, 22.5, 19.4, 24.6, 23.5, 20.3])
+    assert outlier.mean > plain.mean + 0.4 and outlier.better(plain) is plain
+    assert steady.mean < outlier.mean and steady.better(plain) is steady
+    rows = [Candidate(name, x, x.mean, 0, 54, 0.0, 1e6) for name, x in (("plain", plain), ("outlier", outlier))]
+    assert Decision(rows, 21.5).chosen.name == "plain"
+
+
 def test_flips_count_as_noise() -> None:
     quiet, turned = candidate("quiet", 22.0), candidate("turned", 22.0, flips=0.01)
     assert quiet.measured.level(21.5) == 21.5 and turned.measured.level(21.5) == pytest.approx(11.5)
@@ -84,7 +100,8 @@ def test_plain_is_a_candidate() -> None:
     found = tune(Recipe(model), samples, Accuracy(target=None))
     assert found.candidates[0].name == "minmax" and found.candidates[-1].name == "fitted"
     assert len({x.cycles for x in found.candidates}) == 1
-    assert all(found.chosen.measured.better(x.measured) is found.chosen.measured for x in found.candidates)
+    chosen = found.chosen.measured
+    assert all(x.measured.better(chosen) is chosen for x in found.candidates)
 
 
 def test_a_layer_in_floats_takes_a_turn_more() -> None:

@@ -18,6 +18,7 @@ from tests.common.paths import ROOT
 from tilewright.cli import cli
 from tilewright.quantization import quantize_model
 from tilewright.quantize.accuracy import Accuracy
+from tilewright.quantize.model import quantize_onnx
 
 DIGITS = ROOT / "examples" / "digits"
 
@@ -71,6 +72,16 @@ def test_batches(batch: int | str) -> None:
     (scale,) = (x for x in whole.graph.initializer if x.name == "x_scale")
     low, high = samples["x"].min(), samples["x"].max()
     np.testing.assert_allclose(numpy_helper.to_array(scale), (high - low) / 255, rtol=1e-6)
+
+
+def test_ranges_hold_what_is_held_back() -> None:
+    """The greatest value may be in a sample that nothing else is chosen by."""
+    random = np.random.default_rng(1)
+    samples = {"x": random.standard_normal((8, 6), np.float32), "z": random.standard_normal((8, 4), np.float32)}
+    samples["x"][2] *= 9  # one of those held back
+    plain = Accuracy(ranges="minmax", fit=False)
+    found = quantize_onnx(two_inputs(1), samples, held_back=2, accuracy=plain, check=False)
+    assert found.recipe.ranges["x"].high == samples["x"].max() and found.recipe.ranges["x"].low == samples["x"].min()
 
 
 def test_mistakes(tmp_path: Path, images: np.ndarray) -> None:
