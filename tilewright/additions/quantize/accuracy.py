@@ -123,6 +123,7 @@ class _Search:
         self.judge = judge
         self.goal = None if wanted.target is None else wanted.target + MARGIN
         self.candidates: list[Candidate] = []
+        self.beside: Candidate | None = None
 
     def run(self) -> Decision:
         best = self._in_8_bits()
@@ -133,7 +134,7 @@ class _Search:
         floor, best = self._keep_recurrent(best)
         if self.goal is not None and best.noise.size and not best.reaches(self.goal):
             self._keep_floats(best, self.goal)
-        return Decision(self.candidates, self.goal, self.wanted.must_pay, floor)
+        return Decision(self.candidates, self.goal, self.wanted.must_pay, floor, self.beside)
 
     def _keep_recurrent(self, best: Measured) -> tuple[float, Measured]:
         """Measures candidates with recurrent layers in floats where the best is below the plain quantiser, which leaves
@@ -149,7 +150,10 @@ class _Search:
         measured = self.judge.measure(first.with_precision({**first.precision, **whole}))
         plain = Candidate.of("recurrent layers in floats, minmax", measured, self.outputs)
         floor = plain.decibels - SLACK
-        if plain.share > _MOSTLY or self._worst(best) >= floor:
+        if self._worst(best) >= floor:
+            return -np.inf, best
+        if plain.share > _MOSTLY:
+            self.beside = plain
             return -np.inf, best
         self.candidates.append(plain)
         for name, kept in (("steps", precision.of_kind(self.plain, Kind.RECURRENT)), ("recurrent layers", whole)):

@@ -212,8 +212,8 @@ class MetricOptions:
               "(.png or .svg).")  # fmt: skip
 @click.option("--pareto-plot", type=click.Path(path_type=Path), metavar="FILE", help="Accuracy and time of what was "
               "compared as a picture (.png or .svg).")  # fmt: skip
-@click.option("--held-back", type=click.IntRange(0), metavar="N", help="Samples kept for measuring: of them only ranges are "
-              "taken.  [default: one in four, up to 32]")  # fmt: skip
+@click.option("--held-back", type=click.IntRange(0), metavar="N", help="Samples kept for measuring: of them only "
+              "ranges are taken.  [default: one in four, up to 32]")  # fmt: skip
 @click.option("--check", is_flag=True, help="Compare the model before and after by --metric, on samples held back.")
 @click.option("--metric", metavar="top1|MODULE:FUNCTION", help="For --check: FUNCTION(outputs, labels) gives a number. "
               " [default: top1]")  # fmt: skip

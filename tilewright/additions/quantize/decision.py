@@ -32,7 +32,7 @@ class Candidate:
         kept, products: products not in 8 bits, and all of them.
         share: share of the multiply-accumulates that are not in 8 bits.
         cycles: estimated time; see `times`.
-        norms: norms between products that are not in 8 bits.
+        others: layers between products that are not in 8 bits; moves do not count.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Candidate:
     products: int
     share: float
     cycles: float
-    norms: int = 0
+    others: int = 0
 
     @classmethod
     def of(cls, name: str, measured: Measured, outputs: int) -> Candidate:
@@ -53,30 +53,35 @@ class Candidate:
         products = [layer for layer in network.layers if layer.multiplies]
         wide = lambda layers: [x for x in layers if chosen.get(x.name) is not Precision.INT8]
         kept, usual = wide(products), quantised_layers(network, recipe.with_precision({}))
-        norms = wide(x for x in network.layers if x.kind is Kind.NORM and x.name in usual)
+        others = wide(x for x in network.layers if not x.multiplies and x.kind is not Kind.MOVE and x.name in usual)
         share = sum(times.macs(network, layer) for layer in kept) / max(times.all_macs(network), 1.0)
         worst = float(measured.decibels[:outputs].min(initial=200.0))
         cycles = times.all_cycles(network, chosen)
-        return cls(name, measured, worst, len(kept), len(products), share, cycles, len(norms))
+        return cls(name, measured, worst, len(kept), len(products), share, cycles, len(others))
 
     @property
     def in_floats(self) -> tuple[int, int]:
-        """Products and norms not in 8 bits."""
-        return self.kept, self.norms
+        """Products and other layers not in 8 bits."""
+        return self.kept, self.others
 
     def __str__(self) -> str:
         what = f"{self.decibels:.1f} dB, about {_count(self.cycles)} cycles"
-        norms = f"{self.norms} norm{'' if self.norms == 1 else 's'}"
+        others = f"{self.others} other layer{'' if self.others == 1 else 's'}"
         if not self.kept:
-            return f"int8 everywhere{f' but in {norms}' if self.norms else ''}: {what}"
-        norms = f" and {norms}" if self.norms else ""
-        return f"{self.kept} of {self.products} products{norms} not in int8 ({self.share:.1%} of the MACs): {what}"
+            return f"int8 everywhere{f' but in {others}, which multiply nothing' if self.others else ''}: {what}"
+        others = f" and {others}" if self.others else ""
+        return f"{self.kept} of {self.products} products{others} not in int8 ({self.share:.1%} of the MACs): {what}"
+
+    @property
+    def beside(self) -> str:
+        """What a plain quantiser would do instead, as text."""
+        return f"onnxruntime's plain quantiser leaves {self.share:.0%} of the MACs in floats: {self.decibels:.1f} dB"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the candidate for JSON."""
         return {
             "name": self.name, "sqnr": self.decibels, "flips": float(self.measured.flips.max(initial=0.0)),
-            "kept_products": self.kept, "products": self.products, "kept_norms": self.norms, "kept_macs": self.share,
+            "kept_products": self.kept, "products": self.products, "kept_others": self.others, "kept_macs": self.share,
             "estimated_cycles": self.cycles, "metric_loss": self.measured.lost,
         }  # fmt: skip
 
@@ -90,12 +95,14 @@ class Decision:
         pays: whether what is kept in floats has to pay its time; else the goal is wanted at any price.
         floor: dB that the worst output has to have where any candidate has them: those of the plain quantiser, which
             leaves recurrent layers in floats.
+        plain: that quantiser's network where it is better, but leaves nearly all in floats, so that it is no floor.
     """
 
     candidates: Sequence[Candidate]
     goal: float | None
     pays: bool = True
     floor: float = -math.inf
+    plain: Candidate | None = None
 
     @property
     def fastest(self) -> Candidate:
@@ -125,6 +132,10 @@ class Decision:
         return found
 
     def __str__(self) -> str:
+        return self._choice + (f"; {self.plain.beside}" if self.plain is not None else "")
+
+    @property
+    def _choice(self) -> str:
         first, chosen = self.fastest, self.chosen
         if chosen is first:
             missed = self.goal is not None and not chosen.measured.reaches(self.goal)

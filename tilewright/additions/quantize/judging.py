@@ -27,7 +27,7 @@ FLIPS = 0.001
 CHECKS = (8, 64)
 """Samples to measure a recipe on, at most: of networks with many and with few multiply-accumulates."""
 
-CLEARLY = 1.0
+CLEARLY = 2.0
 """Standard errors by which a recipe has to be better than another to be taken instead."""
 
 FEW = 3

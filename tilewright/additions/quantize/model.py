@@ -126,7 +126,9 @@ class Quantized(Shown):
             how = f"up to {MOST_FLOATS:.0%} of the MACs stay in floats, where it pays; --target and --best keep more"
             if not pays:
                 how = "give more samples of the kind the model is used on, or keep what loses most with --keep-float"
-            found.append(f"warning: {', '.join(self.missed)} did not reach the target of {self.target:g} dB: {how}")
+            why = f" ({self.noise.losses})" if self.noise is not None and self.noise.losses else ""
+            goal = f"the target of {self.target:g} dB{why}"
+            found.append(f"warning: {', '.join(self.missed)} did not reach {goal}: {how}")
         if self.decision is not None:
             found.append(str(self.decision))
         return found

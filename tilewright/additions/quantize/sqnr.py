@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,11 @@ class Noise:
             self.signal += float(np.dot(a, a))
             self.error += float(np.dot(difference, difference))
 
+    def join(self, other: Noise) -> None:
+        """Adds the energies of other samples."""
+        self.signal += other.signal
+        self.error += other.error
+
     @property
     def decibels(self) -> float:
         if math.isnan(self.error) or math.isinf(self.error):
@@ -97,11 +102,13 @@ class Report:
         outputs: dB by name.
         layers: the worst first.
         samples: how many were compared.
+        lowest: dB that each output has on its worst sample.
     """
 
     outputs: dict[str, float]
     layers: list[Row]
     samples: int
+    lowest: dict[str, float] = field(default_factory=dict)
 
     @property
     def worst(self) -> float:
@@ -110,11 +117,19 @@ class Report:
 
     def __str__(self) -> str:
         outputs = ", ".join(f"{name} {decibels:.1f} dB" for name, decibels in self.outputs.items())
-        return f"SQNR on {self.samples} samples held back: {outputs}"
+        lowest = f"; {min(self.lowest.values()):.1f} dB on the worst sample" if self.lowest and self.samples > 1 else ""
+        return f"SQNR on {self.samples} samples held back: {outputs}{lowest}"
+
+    @property
+    def losses(self) -> str:
+        """The two layers that lose most of what they read, as text; what is read exactly does not count."""
+        rows = sorted((x for x in self.layers if x.sqnr + x.added < BEST), key=lambda row: -row.added)
+        return " and ".join(f"{x.layer} ({x.op}, {x.precision}) loses {x.added:.1f} dB" for x in rows[:2])
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report for JSON."""
-        return {"outputs": self.outputs, "samples": self.samples, "layers": [asdict(row) for row in self.layers]}
+        found: dict[str, Any] = {"outputs": self.outputs, "lowest": self.lowest, "samples": self.samples}
+        return found | {"layers": [asdict(row) for row in self.layers]}
 
 
 def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress: Progress | None = None) -> Report:
@@ -134,6 +149,7 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
     made = {name for node in written.graph.node for name in node.output}
     noise = {name: Noise() for name in names if name in made}
     outputs = [name for name in network.outputs if name in noise]
+    lowest = dict.fromkeys(outputs, BEST)
     count = min(len(samples), MOST_SAMPLES)
     layered = [index * LAYER_SAMPLES % count < LAYER_SAMPLES for index in range(count)]  # evenly spread
     done = 0
@@ -146,7 +162,11 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
             pair = pair or [Observer(m, list(noise) if layers else outputs, sample) for m in (recipe.model, written)]
             for name, a, b in _paired_values(pair, sample):
                 if isinstance(a, np.ndarray) and a.dtype.kind in "fiu" and a.shape == b.shape:
-                    noise[name].add(a, b, masks.seen(name, a))
+                    one = Noise()
+                    one.add(a, b, masks.seen(name, a))
+                    noise[name].join(one)
+                    if name in lowest:
+                        lowest[name] = min(lowest[name], one.decibels)
             done += 1
             if progress is not None:
                 progress("comparing with the float model", done / count)
@@ -162,7 +182,7 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
             before = min((found[name] for name in layer.inputs if name in found), default=BEST)
             rows.append(Row(layer.name, layer.op, tensor, own, found[tensor], max(0.0, before - found[tensor])))
     rows.sort(key=lambda row: row.sqnr)
-    return Report({name: found[name] for name in network.outputs if name in found}, rows, count)
+    return Report({name: found[name] for name in network.outputs if name in found}, rows, count, lowest)
 
 
 def _paired_values(pair: list[Observer], sample: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -54,8 +54,14 @@ def test_the_plain_quantiser_is_a_floor() -> None:
     assert "as the plain quantiser, which leaves recurrent" in str(Decision(others, 21.5, floor=38.5))
 
 
+def test_a_plain_quantiser_that_leaves_nearly_all_in_floats_is_named() -> None:
+    plain = candidate("plain", 39.2, kept=53)
+    decision = Decision([candidate("fitted", 32.0)], 21.5, plain=plain)
+    assert str(decision).endswith("chosen; onnxruntime's plain quantiser leaves 98% of the MACs in floats: 39.2 dB")
+
+
 def test_chance_is_no_gain() -> None:
-    """What is better on some samples and worse on others, by as much, is not taken instead; what is better on all is."""
+    """What is better on some samples and worse on others is not taken instead; what is better on all is."""
 
     def measured(decibels: list[float]) -> Measured:
         energies = np.array([[(1.0, 10 ** (-x / 10)) for x in decibels]])

@@ -88,8 +88,18 @@ def test_layers_are_compared_on_a_few_samples(monkeypatch: pytest.MonkeyPatch) -
     add = sqnr.Noise.add
     monkeypatch.setattr(sqnr.Noise, "add", lambda own, a, *rest: (seen.append(a.shape), add(own, a, *rest))[1])
     recipe = Recipe(model, precision={})
-    assert sqnr.measure(recipe, model, networks.samples(10)).samples == 10
+    report = sqnr.measure(recipe, model, networks.samples(10))
+    assert report.samples == 10 and "on the worst sample" in str(report)
     assert seen.count((1, 10)) == 10 and seen.count((1, 16, 1, 1)) == sqnr.LAYER_SAMPLES
+
+
+def test_why_a_target_was_missed() -> None:
+    """The layers that lose most are named, but not those that read what is exact; the worst sample is told."""
+    rows = [sqnr.Row("a", "Conv", "a", "int8", 30.0, 170.0), sqnr.Row("b", "Conv", "b", "int8", 21.0, 9.0)]
+    rows += [sqnr.Row("c", "Relu", "c", "int8", 20.5, 0.5), sqnr.Row("d", "Softmax", "d", "float", 15.0, 5.5)]
+    report = sqnr.Report({"d": 15.0}, rows, 6, {"d": 9.25})
+    assert report.losses == "b (Conv, int8) loses 9.0 dB and d (Softmax, float) loses 5.5 dB"
+    assert str(report) == "SQNR on 6 samples held back: d 15.0 dB; 9.2 dB on the worst sample"
 
 
 def test_floats_instead_of_integers() -> None:
