@@ -44,6 +44,7 @@ _YOUNGER_FIELDS = (
     "weight_codes",
     "packed_weights",
     "wide_results",
+    "packed_products",
 )
 
 
@@ -86,6 +87,9 @@ class NpuConfig(Shown):
             beats or more; 0 = the opcode is illegal.
         wide_results: 1 = VECTOR makes results of 16 bits, a byte at a time, of sums of 48 (VECTOR_WIDE); 0 = the opcode
             is illegal.
+        packed_products: 1 = outputs o and o + block_out / 2 of the array share multipliers, of 25 by 8 bits; needs
+            block_out of at least block_in and 8, and leaves DEPTHWISE at most block_out / 2 lanes. 0 = each has its
+            own.
         gemm_loops: levels of the GEMM loop nest.
         vector_loops: levels of the VECTOR loop nest.
         semaphores: counting semaphores (ids 1..semaphores).
@@ -119,6 +123,7 @@ class NpuConfig(Shown):
     weight_codes: int = 0
     packed_weights: int = 0
     wide_results: int = 0
+    packed_products: int = 0
     gemm_loops: int = 6
     vector_loops: int = 6
     semaphores: int = 31
@@ -169,6 +174,12 @@ class NpuConfig(Shown):
             )
         self._check_range("packed_weights", 0, 1)
         self._check_range("wide_results", 0, 1)
+        self._check_range("packed_products", 0, 1)
+        if self.packed_products and self.block_out < (least := max(8, self.block_in)):
+            raise ConfigError(
+                f"packed_products must be 0 with block_out = {self.block_out} (two outputs share a product where there "
+                f"are at least {least}), not 1"
+            )
         self._check_range("gemm_loops", 5, MAX_LOOPS)
         self._check_range("vector_loops", 4, MAX_LOOPS)
         self._check_range("semaphores", 12, MAX_SEMAPHORES)
@@ -251,7 +262,7 @@ class NpuConfig(Shown):
     @property
     def dw_lanes(self) -> int:
         """Channels of one depthwise product, and the lanes of an ACC row in depthwise mode."""
-        return min(self.block_in, self.block_out)
+        return min(self.block_in, self.block_out >> self.packed_products)
 
     @property
     def dw_slices(self) -> int:

@@ -77,7 +77,8 @@ _SURROUNDINGS = ("CXX", "PATH", "TILEWRIGHT_CACHE", "XDG_CACHE_HOME", "HOME")
 def library(config: NpuConfig, extra_flags: Sequence[str] = ()) -> ctypes.CDLL:
     """The loaded library for a configuration, looked for once in a process. Raises `BuildError`."""
     surroundings = tuple(os.environ.get(name) for name in _SURROUNDINGS)
-    return _library(config.block_in, config.block_out, tuple(extra_flags), surroundings)
+    packed = ["-DTW_PACKED_PRODUCTS"] * config.packed_products
+    return _library(config.block_in, config.block_out, (*packed, *extra_flags), surroundings)
 
 
 @functools.cache

@@ -46,7 +46,7 @@ _FUNCTIONAL = (
 _CYCLE = (
     "block_in", "block_out", "act_rows", "act_banks", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops",
     "vector_loops", "queue_depth", "bus_bytes", "burst_beats", "read_outstanding", "write_outstanding", "vector_queue",
-    "vector_passes", "address_bits", "offset_bits", "weight_codes", "window_pairs",
+    "vector_passes", "address_bits", "offset_bits", "weight_codes", "window_pairs", "dw_lanes",
 )  # fmt: skip
 
 

@@ -156,7 +156,7 @@ class GemmSteps(wiring.Component):
         row, column = self.row, self.column
         m.d.comb += row.eq(nest.acc)
         if columns > 1:
-            split = depthwise if c.block_out > c.block_in else 1
+            split = depthwise if c.block_out > c.dw_lanes else 1
             m.d.comb += [row.eq(Mux(split, nest.acc >> column_bits, nest.acc)), column.eq(nest.acc[:column_bits])]
         else:
             m.d.comb += column.eq(0)

@@ -35,10 +35,10 @@ struct Gemm {
         banks_mask = c.act_banks - 1;
         window_pairs = c.window_pairs;
         wgt_tiles = c.wgt_tiles;
-        const uint32_t most = std::max(c.block_in, c.block_out), least = std::min(c.block_in, c.block_out);
-        wide_shift = log2_of(most / least);
+        const uint32_t most = std::max(c.block_in, c.block_out);
+        wide_shift = log2_of(most / c.dw_lanes);
         physical_rows = c.acc_rows * c.block_out / most;
-        split_always = c.block_in > c.block_out;
+        split_always = c.dw_lanes == c.block_out;
     }
     bool split_always = false;
 

@@ -1,7 +1,7 @@
 // State and helpers shared by the engines of the functional simulator's fast path.
 //
-// The library is compiled for one pair of block sizes (TW_BLOCK_IN, TW_BLOCK_OUT); everything else of the
-// configuration arrives at run time. Semantics are those of simulator/reference.py; the comments here only say how.
+// The library is compiled for one pair of block sizes (TW_BLOCK_IN, TW_BLOCK_OUT), with TW_PACKED_PRODUCTS or
+// without; everything else of the configuration arrives at run time. Semantics are those of simulator/reference.py; the comments here only say how.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,12 @@
 
 namespace tw {
 
-constexpr int D = BI < BO ? BI : BO;  // lanes of a depthwise row
+#ifdef TW_PACKED_PRODUCTS
+constexpr int OUTPUTS = BO / 2;  // of DEPTHWISE
+#else
+constexpr int OUTPUTS = BO;
+#endif
+constexpr int D = BI < OUTPUTS ? BI : OUTPUTS;  // lanes of a depthwise row
 
 enum MemoryId { ACT, WGT, PRM, LUT, ACC, STAT };  // as MEMORIES of simulator/state.py
 

@@ -93,6 +93,7 @@ typedef struct {
     uint32_t offset_bits;
     uint32_t weight_codes;
     uint32_t window_pairs;
+    uint32_t dw_lanes;
     uint32_t gemm_depth;
     uint32_t gemm_signal;
     uint32_t accumulate_stages;

@@ -75,9 +75,12 @@ def test_what_cannot_be_built(changes: dict[str, Any], message: str) -> None:
 
 def test_derived_sizes() -> None:
     wide, tall = BASE.with_(block_out=4), BASE.with_(block_in=4)
+    packed = BASE.with_(packed_products=1)
     assert (BASE.dw_lanes, BASE.dw_slices, BASE.acc_vectors, BASE.acc_dw_rows) == (16, 1, 1024, 1024)
     assert (wide.dw_lanes, wide.dw_slices, wide.acc_vectors, wide.acc_dw_rows) == (4, 4, 256, 1024)
     assert (tall.dw_lanes, tall.dw_slices, tall.acc_vectors, tall.acc_dw_rows) == (4, 1, 4096, 4096)
+    assert (packed.dw_lanes, packed.dw_slices, packed.acc_vectors, packed.acc_dw_rows) == (8, 2, 1024, 2048)
+    assert tall.with_(block_out=8, packed_products=1).dw_lanes == tall.dw_lanes
     assert BASE.tile_bytes == 256 and BASE.prm_row_bytes == 128
     assert BASE.scratchpad_bytes == 8192 * 16 + 384 * 256 + 1024 * 64 + 64 * 128 + 8 * 256
 
@@ -97,6 +100,7 @@ def test_fingerprint_is_of_everything_but_the_name() -> None:
         "weight_codes": 16,
         "packed_weights": 1,
         "wide_results": 1,
+        "packed_products": 1,
     }
     start = BASE.with_(row_unit=0)
     assert (
@@ -197,3 +201,15 @@ def test_pairs_need_a_window() -> None:
         BASE.with_(depthwise=0, window_pairs=1)
     with pytest.raises(ConfigError, match=r"^window_pairs must be 0\.\.1, not 2$"):
         BASE.with_(window_pairs=2)
+
+
+def test_two_outputs_share_a_product_where_there_are_enough() -> None:
+    for block_in, block_out, least in ((16, 8, 16), (4, 4, 8)):
+        message = (
+            rf"^packed_products must be 0 with block_out = {block_out} \(two outputs share a product where there "
+            rf"are at least {least}\), not 1$"
+        )
+        with pytest.raises(ConfigError, match=message):
+            BASE.with_(block_in=block_in, block_out=block_out, packed_products=1)
+    with pytest.raises(ConfigError, match=r"^packed_products must be 0\.\.1, not 2$"):
+        BASE.with_(packed_products=2)

@@ -17,9 +17,9 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from amaranth.hdl import Array, C, Cat, Mux, Signal, Value
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 
-from tilewright.hw.gemm.array import MacArray
+from tilewright.hw.gemm.array import PACKED_OFFSET, PACKED_SHIFT, MacArray, byte, packed
 from tilewright.hw.gemm.gemm import Gemm
 from tilewright.hw.interfaces import SEMAPHORE_BITS
 from tilewright.hw.table import header
@@ -41,6 +41,9 @@ from verification.formal.machines import SMALL
 SQUARE = SMALL.with_(name="formal_4x4")
 TALL = SMALL.with_(name="formal_4x8", block_out=8)
 FLAT = SMALL.with_(name="formal_8x4", block_in=8, window_delay=3)
+#: With two outputs to a product: DEPTHWISE has half of them, or all that it has lanes for.
+PACKED = SMALL.with_(name="formal_packed", block_in=8, block_out=8, packed_products=1)
+TALL_PACKED = TALL.with_(name="formal_tall_packed", packed_products=1)
 #: With two pushes in a step, without and with delay lines.
 PAIRS = SQUARE.with_(name="formal_pairs", window_pairs=1)
 FLAT_PAIRS = FLAT.with_(name="formal_flat_pairs", window_pairs=1)
@@ -243,6 +246,56 @@ def gemm_array(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     return b
 
 
+def gemm_packed(only: str | None) -> Bench:
+    """Weights of two outputs as one. That products of sums are sums of products needs no proof."""
+    b = Bench(only)
+    upper, lower = (b.free(signed(8), name) for name in ("upper", "lower"))
+    b.check(
+        "factor",
+        packed(upper, lower) == (upper << PACKED_SHIFT) + lower + PACKED_OFFSET,
+        "`packed`: two weights are one factor of 25 bits, the upper one times 2 ** 17, plus the lower one, plus 128",
+    )
+    return b
+
+
+def gemm_unpacked(only: str | None, c: NpuConfig) -> Bench:
+    """Products of two outputs each, free but for what `gemm_packed` proves of them. Lower outputs count in GEMM only,
+    whose slots hold one activation each."""
+    b = Bench(only)
+    uppers: dict[tuple[int, int], Value] = {}
+    lowers: dict[tuple[int, int], Value] = {}
+
+    class Free(MacArray):
+        def product(self, m: Module, o: int, i: int) -> Value:
+            upper, lower = (b.free(signed(16), f"{name}{o}_{i}") for name in ("upper", "lower"))
+            odd = self.operand(o, i)[0] & byte(self.rows[o], i)[0]
+            b.assume((upper >= -128 * 127) & (upper <= 128 * 128) & (upper[0] == b.past(odd, f"odd{o}_{i}")))
+            b.assume((lower >= -128 * 255) & (lower <= 127 * 255))
+            uppers[o, i], lowers[o, i] = upper, lower
+            return (upper << PACKED_SHIFT) + lower
+
+    array = b.part("array", Free(c))
+    opened(array)
+    stages = array_stages(c)
+    given = b.past(array.valid, "valid", stages)
+    activations = _sum_in_fours([slot[:8].as_signed() for slot in array.slots])
+    offset = b.past(activations, "activations", stages) * PACKED_OFFSET
+    for o in range(c.block_out // 2):
+        for name, products, place in (("upper", uppers, o), ("lower", lowers, o + c.block_out // 2)):
+            terms = [products[o, i] for i in range(c.block_in)]
+            total = b.past(_sum_in_fours(terms), f"{name}{o}", stages - 1)
+            if name == "lower":
+                total = (total - offset)[: array.sum_bits].as_signed()
+            b.check(
+                "sums",
+                implies(given, array.sums[place] == total),
+                "`MacArray`, of products of two outputs each: the sums are those of the products with the upper "
+                "weights, and with the lower ones less 128 times the activations, `array_stages` cycles later",
+                Cut("array.valid1"),
+            )
+    return b
+
+
 def gemm_sums(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     """One column of one row of ACC, beside a sum that is complete in the cycle in which the array has the products of a
     step, which are free."""
@@ -274,7 +327,7 @@ def gemm_sums(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     # A step, all at once, on what was written until then.
     fine = b.past(good, "good", depth)
     counts = fine & _counts(b, steps, depth)
-    whole = (c.block_out > c.block_in) & ~at("depthwise")  # the group has every column of its row
+    whole = (c.block_out > c.dw_lanes) & ~at("depthwise")  # the group has every column of its row
     mine = counts & (at("row") == row) & (whole | (at("column") == column))
     products = Cat(Cat(s, s[-1].replicate(32 - len(s))) for s in gemm.array.sums)
     products = products.word_select(Mux(whole, column, 0), width)
@@ -308,7 +361,7 @@ def gemm_sums(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     running = Cat(sums[f"group{g}"] for g in range(gemm.accumulate.groups)).word_select(part, width)
     b.invariant(implies(was_fine & ours, running == total))
     begun = {name: b.past(value, f"group_{name}", depth) for name, value in group.items()}
-    wholly = (c.block_out > c.block_in) & ~begun["depthwise"]
+    wholly = (c.block_out > c.dw_lanes) & ~begun["depthwise"]
     of_place = (begun["row"] == row) & (wholly | (begun["column"] == column))
     b.invariant(implies(begun["begun"] & fine, (ours == of_place) & implies(ours, part == Mux(wholly, column, 0))))
     return b

@@ -248,7 +248,7 @@ def gemm_steps(only: str | None, c: NpuConfig = SQUARE) -> Bench:
         Cut("steps.acc_gate"),
     )
     if c.block_in != c.block_out:
-        whole = (c.block_out > c.block_in) & ~depthwise
+        whole = (c.block_out > c.dw_lanes) & ~depthwise
         b.check("place", implies(product & emits & ~whole, steps.column == lane // c.dw_lanes))
     b.check(
         "groups",

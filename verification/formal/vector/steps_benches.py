@@ -193,7 +193,7 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
         "first step, the row and PRM of the nest",
         Cut("steps.result"),
     )
-    columns = max(config.block_in, config.block_out) // min(config.block_in, config.block_out)
+    columns = max(config.block_in, config.block_out) // config.dw_lanes
     part = VectorSteps(config, EngineControl(config, 3), columns)
     module = opened(part)
     b.part("steps", part)

@@ -75,7 +75,7 @@ class Memories:
         self.weights_made = any(
             op.name == "LOAD" and op["target"] == Memory.WGT and op["region"] == ARENA_REGION for op in ops
         )
-        self.unit = min(c.block_in, c.block_out)  # lanes of ACC that are ordered as one
+        self.unit = c.dw_lanes  # lanes of ACC that are ordered as one
         self.sizes = {"ACT": c.act_rows, "WGT": c.wgt_tiles, "PRM": c.prm_rows, "LUT": c.lut_tables, "STAT": c.prm_rows,
                       "ACC": c.acc_rows * c.block_out // self.unit, "arena": len(arena)}  # fmt: skip
         self.order = Order(ops, self.sizes)
