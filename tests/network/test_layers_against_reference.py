@@ -18,7 +18,7 @@ MACHINES: list[NpuConfig] = [
     *PRESETS.values(),
     BASE.with_(name="wide", block_in=8, block_out=16, act_rows=16384),
     BASE.with_(name="narrow", block_in=16, block_out=8, acc_rows=2048, wgt_tiles=768),
-    BASE.with_(name="half", act_rows=1024, wgt_tiles=192, acc_rows=256, prm_rows=32),
+    BASE.with_(name="half", packed_products=1, act_rows=1024, wgt_tiles=192, acc_rows=256, prm_rows=32),
     BASE.with_(name="no_units", depthwise=0, lut_tables=0, row_unit=0),
 ]
 #: What runs on the CPU where a machine has no results of 16 bits runs on the NPU here.

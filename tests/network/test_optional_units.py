@@ -82,6 +82,25 @@ def test_networks_with_fewer_lanes(network: str) -> None:
     assert cycles[0] < 1.002 * cycles[1] and cycles[1] < cycles[2] < 3 * cycles[0]
 
 
+@pytest.mark.network
+def test_networks_where_two_outputs_share_products() -> None:
+    """The same bytes. Where there are twice as many outputs as inputs it is the same program in the same cycles; else
+    DEPTHWISE has half the lanes."""
+    model = zoo.build_quantized("ds_cnn", **zoo.ZOO["ds_cnn"].small)
+    inputs = zoo.random_inputs(model, 1, seed=3)[0]
+    for block_out in (8, 16):
+        cycles, instructions = [], []
+        for packed in (0, 1):
+            config = PRESETS["small"].with_(name="packed", block_out=block_out, packed_products=packed)
+            program = tw.compile(model, config)
+            result = Executor(program, CycleDevice(config)).run(inputs)
+            check(model, inputs, *result.outputs.values())
+            cycles.append(result.counters.cycles)
+            instructions.append([(o.name, o.values) for o in program.ops()])
+        assert (instructions[0] == instructions[1]) == (cycles[0] == cycles[1]) == (block_out == 16)
+        assert cycles[0] <= cycles[1] < 2 * cycles[0]
+
+
 def check(model: onnx.ModelProto, inputs: dict[str, np.ndarray], got: np.ndarray) -> None:
     """Raises `AssertionError` unless `got` is onnxruntime's output."""
     (expected,) = onnx_models.run(model, inputs).values()

@@ -64,6 +64,7 @@ def _draw(rng: random.Random) -> dict[str, int]:
         "wide_results": rng.randint(0, 1),
         "packed_weights": rng.randint(0, 1),
         "window_pairs": rng.randint(0, 1),
+        "packed_products": int(block_out >= max(8, block_in) and rng.random() < 0.5),
     }
 
 

@@ -181,8 +181,11 @@ def test_loop_nest() -> None:
 
 @pytest.mark.medium
 def test_window_and_array() -> None:
-    for block_in, block_out, longest in ((4, 4, 3), (8, 4, 0), (8, 4, 5), (4, 8, 0), (16, 4, 0), (16, 8, 1)):
-        config = preset("tiny").with_(name="x", block_in=block_in, block_out=block_out, window_delay=longest)
+    plain = ((4, 4, 3, 0), (8, 4, 0, 0), (8, 4, 5, 0), (4, 8, 0, 0), (16, 4, 0, 0), (16, 8, 1, 0))
+    for block_in, block_out, longest, packed in (*plain, (4, 8, 0, 1), (8, 8, 0, 1), (8, 16, 5, 1), (16, 16, 0, 1)):
+        config = preset("tiny").with_(
+            name="x", block_in=block_in, block_out=block_out, window_delay=longest, packed_products=packed
+        )
         m = Module()
         m.submodules.window = window = Window(config)
         m.submodules.array = array = MacArray(config)
