@@ -22,6 +22,8 @@ from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows.flow import Flow
 from tilewright.fpga.flows.netlist import Module as Netlist
 from tilewright.fpga.plls import Pll
+from tilewright.hw.gemm.array import MacArray
+from tilewright.isa.config import NpuConfig
 from verification.netlists.netlist import read_netlist
 from verification.netlists.verilated import MODELS, netlist_line, verilog
 
@@ -29,6 +31,8 @@ pytestmark = pytest.mark.slow
 #: Cycles of a bit, and of a byte with a pause behind it.
 BIT, BYTE = 8, 128
 BYTES = 60
+#: An array in which two outputs share products.
+SHARED = NpuConfig(name="shared", block_in=4, block_out=8, packed_products=1)
 
 
 class Talker(wiring.Component):
@@ -51,7 +55,13 @@ class Talker(wiring.Component):
         with m.If(count[4]):
             m.d.sync += total.eq(sum(products))
         m.d.sync += wide.eq(count[:17].as_signed() * count[5:23].as_signed())
-        found += [total, wide]
+        m.submodules.array = array = MacArray(SHARED)
+        for n, operand in enumerate((*array.rows, *array.slots)):
+            register = Signal.like(operand, name=f"operand{n}")
+            m.d.sync += register.eq(count * (0x1234567 + 2 * n))
+            m.d.comb += operand.eq(register)
+        m.d.comb += array.valid.eq(count[3])
+        found += [total, wide, *array.sums]
         for width, depth, part in ((36, 512, 9), (32, 4096, 8), (32, 16384, 8), (4, 16, 4), (12, 64, 12)):
             m.submodules[f"memory{depth}x{width}"] = memory = Memory(shape=width, depth=depth, init=[])
             small = depth < 100
