@@ -32,7 +32,7 @@ def weights(config: NpuConfig) -> Memories:
 
 
 def accumulators(config: NpuConfig) -> Memories:
-    """ACC: physical rows of max(block_in, block_out) lanes in columns of min(block_in, block_out)."""
+    """ACC: physical rows of max(block_in, block_out) lanes in columns of those of DEPTHWISE."""
     columns = max(config.block_in, config.block_out) // config.dw_lanes
     rows = config.acc_rows * config.block_out // (config.dw_lanes * columns)
     return Memories(32 * config.dw_lanes, rows, columns)

@@ -242,7 +242,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        "newest vector, slot i the one pushed i + delay * floor(i / S) pushes earlier, where S is 4 if block_in < 16, "
        "else 5; what was pushed before the instruction started counts as zero. With i0, i1 the indices of levels 0 and "
        "1: if i0 >= start0 and (i0 - start0) mod step0 == 0 and the same holds for level 1, then with D = "
-       "min(block_in, block_out) lanes, o < D: P[o] = sum over slots i < block_in of WGT[wgt][o][i] * "
+       "min(block_in, block_out) lanes (half of block_out at most with packed_products), o < D: P[o] = sum over slots "
+       "i < block_in of WGT[wgt][o][i] * "
        "slot[i][slice*D + o], and ACC[acc][o] = (accumulate ? ACC[acc][o] : 0) + P[o], in wrapping int32. ACC rows "
        "have D lanes here; acc advances by acc_stride of levels 0 and 1 per emission index (i - start) / step, of "
        "other levels per iteration. wgt advances on every level as in GEMM.",
@@ -252,7 +253,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("step0", 4, doc="indices of level 0 from one emission to the next, at least 1", at_least=1),
        Field("start1", 6, doc="first index of level 1 that emits"),
        Field("step1", 4, doc="indices of level 1 from one emission to the next, at least 1", at_least=1),
-       Field("slice", 4, doc="which D lanes of the ACT vectors; 0 unless block_out < block_in", below="dw_slices"),
+       Field("slice", 4, doc="which D lanes of the ACT vectors; 0 unless D < block_in", below="dw_slices"),
        Field("delay", MAX_WINDOW_DELAY.bit_length(), doc="pushes by which each S slots come later",
              at_most="window_delay"),
        requires="depthwise"),

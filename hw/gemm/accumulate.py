@@ -26,7 +26,7 @@ class Accumulate(wiring.Component):
     Ports:
         valid, first, last: a product of a group, its first, its last.
         accumulate: the group starts from the ACC row.
-        depthwise: the row is one column of min(block_in, block_out) lanes also where block_out is larger.
+        depthwise: the row is one column also where a row of GEMM has several.
         row, column: physical ACC row and column of the group.
         sums: products of the array.
         read, write: ports of ACC.

@@ -15,7 +15,7 @@ from tilewright.isa.config import NpuConfig
 
 
 class Window(wiring.Component):
-    """A slot for each of the block_in weights of an output, of D = min(block_in, block_out) lanes. In DEPTHWISE they
+    """A slot for each of the block_in weights of an output, of D = `dw_lanes` lanes. In DEPTHWISE they
     hold lanes slice*D to slice*D + D-1 of the newest vectors, slot 0 the last one, with delay lines between segments of
     `window_segment` slots; in GEMM slot i holds activation i in every lane. So the operand of a multiplier comes from
     one register in both. Without `depthwise` a slot is one activation.

@@ -98,7 +98,7 @@ class WeightScratchpad(wiring.Component):
 
 
 class AccumulatorScratchpad(wiring.Component):
-    """int32 accumulators: physical rows of max(block_in, block_out) lanes in columns of min(block_in, block_out).
+    """int32 accumulators: physical rows of max(block_in, block_out) lanes in columns of those of DEPTHWISE.
 
     Latency: read 1 cycle. The read port serves GEMM before VECTOR.
 

@@ -120,7 +120,7 @@ def _config_section() -> Iterator[str]:
     for name, doc in (
         ("macs_per_cycle", "MACs per cycle"),
         ("scratchpad_bytes", "bytes of all scratchpads"),
-        ("dw_slices", "slices of the window; block_in / block_out where block_out is smaller"),
+        ("dw_slices", "slices of the window: block_in / D, with the D lanes of DEPTHWISE"),
         ("table_lookup", "0 where `lut_tables` is 0"),
         ("last_table", "`lut_tables` - 1, at least 0"),
     ):
