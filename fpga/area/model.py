@@ -24,6 +24,8 @@ COUNTS = ("lut", "ff", "dsp", "bram")
 #: fitted to larger arrays alone: they take more than the small ones promise, and do not move the estimates of those.
 SMALL_OUTPUTS = 16
 BEYOND = "products of outputs beyond 16"
+#: Families with multipliers of 25 bits by 18, which take the products of two outputs.
+WIDE_MULTIPLIERS = ("xc7", "xcup")
 _ENGINES = [e for e in Engine if e != Engine.FETCH]
 
 
@@ -72,6 +74,7 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "decoder of weights": float(c.weight_codes > 0),
         "codes decoded in a cycle": float(c.weight_codes),
         "lanes with wide results": float(c.vector_lanes * c.wide_results),
+        "products of two outputs": float(c.macs_per_cycle // 2 * c.packed_products),
         "pushes in pairs": float(c.window_pairs),
         "bytes of delay lines moved by two": float(c.delay_lines * c.dw_lanes * c.window_pairs),
     }
@@ -93,6 +96,8 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "bytes of delay lines": float(c.delay_lines * c.dw_lanes),
     }
     dsp = {name: logic[name] for name in ("products", "lanes of VECTOR")} | {"row unit": options["row unit"]}
+    if c.packed_products and family in WIDE_MULTIPLIERS:
+        dsp["products"] /= 2
     codes = {"codes decoded in a cycle": options["codes decoded in a cycle"]}
     return {
         "lut": lut | options,
@@ -106,6 +111,7 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
 _SIZES = (
     "block_in", "block_out", "macs_per_cycle", "vector_lanes", "axi_data_bits", "axi_address_bits", "semaphores",
     "gemm_loops", "vector_loops", "row_unit", "weight_codes", "packed_weights", "wide_results", "window_pairs",
+    "packed_products",
 )  # fmt: skip
 
 

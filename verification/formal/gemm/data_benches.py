@@ -250,10 +250,13 @@ def gemm_packed(only: str | None) -> Bench:
     """Weights of two outputs as one. That products of sums are sums of products needs no proof."""
     b = Bench(only)
     upper, lower = (b.free(signed(8), name) for name in ("upper", "lower"))
+    factor = Signal(signed(PACKED_SHIFT + 8), name="factor")
+    b.m.d.comb += factor.eq(packed(upper, lower))
     b.check(
         "factor",
-        packed(upper, lower) == (upper << PACKED_SHIFT) + lower + PACKED_OFFSET,
+        factor == (upper << PACKED_SHIFT) + lower + PACKED_OFFSET,
         "`packed`: two weights are one factor of 25 bits, the upper one times 2 ** 17, plus the lower one, plus 128",
+        Cut("factor"),
     )
     return b
 
