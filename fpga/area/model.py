@@ -36,13 +36,14 @@ def calibration_file(family: str) -> Path:
 
 def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
     """Resources that need no calibration: memories with countable cells (instruction queues too), less a queue head's
-    register for every engine without a queue.
+    register for every engine without a queue, and weights that multipliers of 25 bits have registers for, but not here.
     """
     queues = _queues(config)
     entry = INSTRUCTION_BITS + pc_bits(config)  # of a queue
+    weights = 8 * config.macs_per_cycle * config.packed_products if family in WIDE_MULTIPLIERS else 0
     return {
         "lut": float(scratchpad_memories(config, family).lut_cells * lut_cell(family).luts),
-        "ff": float((queues - len(_ENGINES)) * entry),
+        "ff": float((queues - len(_ENGINES)) * entry + weights),
         "dsp": 0.0,
         "bram": float(queues * place(entry, config.queue_depth, family, blocks=True).blocks),
     }
@@ -74,11 +75,13 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "decoder of weights": float(c.weight_codes > 0),
         "codes decoded in a cycle": float(c.weight_codes),
         "lanes with wide results": float(c.vector_lanes * c.wide_results),
-        "products of two outputs": float(c.macs_per_cycle // 2 * c.packed_products),
         "pushes in pairs": float(c.window_pairs),
         "bytes of delay lines moved by two": float(c.delay_lines * c.dw_lanes * c.window_pairs),
     }
+    packed = {"products of two outputs": float(c.macs_per_cycle // 2 * c.packed_products)}
+    wide = family in WIDE_MULTIPLIERS  # whose blocks make sums of them, too
     lut = logic | {
+        "products of two outputs": 0.0 if wide else packed["products of two outputs"],
         # STORE reads as many rows as a beat holds.
         "bank ports of ACT": float((3 * c.block_in + max(c.block_in, c.bus_bytes)) * c.act_banks),
         "byte selection of LUT": float(c.vector_lanes * min(c.bus_bytes, TABLE_WORD_BYTES) * c.table_lookup),
@@ -96,12 +99,12 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "bytes of delay lines": float(c.delay_lines * c.dw_lanes),
     }
     dsp = {name: logic[name] for name in ("products", "lanes of VECTOR")} | {"row unit": options["row unit"]}
-    if c.packed_products and family in WIDE_MULTIPLIERS:
-        dsp["products"] /= 2
+    if wide:
+        dsp["products"] -= packed["products of two outputs"]
     codes = {"codes decoded in a cycle": options["codes decoded in a cycle"]}
     return {
         "lut": lut | options,
-        "ff": ff | options,
+        "ff": ff | options | packed,
         "dsp": dsp | codes | {"lanes with wide results": options["lanes with wide results"]},
         "bram": {"fixed": 1.0, "scratchpads": float(scratchpad_memories(c, family).blocks)} | codes,
     }
