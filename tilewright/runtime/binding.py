@@ -78,7 +78,7 @@ class ExpectedInputs:
         )
 
     def fit(self, inputs: Mapping[str, Any] | np.ndarray) -> bool:
-        """Whether each is a numpy array of its type and shape, no others are there, and none has limits or must rise."""
+        """Whether each is a numpy array of its type and shape, without others, and none has limits or must rise."""
         if not self._plain or type(inputs) is not dict or len(inputs) != len(self._inputs):
             return False
         for name, dtype, shape in self._inputs:
