@@ -17,7 +17,7 @@ from tilewright.zoo.cache import cached
 from tilewright.zoo.dense_prediction import autoencoder, segmentation
 from tilewright.zoo.detection import detector
 from tilewright.zoo.gated import efficientnet, squeeze_excite
-from tilewright.zoo.llama import micro_llama, smollm2_135m
+from tilewright.zoo.llama import micro_llama, qwen3_0_6b, smollm2_135m, tinyllama
 from tilewright.zoo.mobilenet import ds_cnn, mobilenet_v1, mobilenet_v2, vww
 from tilewright.zoo.quantization import quantize
 from tilewright.zoo.resnet import resnet8, resnet18, resnet50
@@ -78,6 +78,16 @@ ZOO: dict[str, ZooEntry] = {
         make=smollm2_135m,
         quantise=registry.calling("quantise decoder"),
         small={"layers": 1, "window": 32, "context": 64, "vocabulary": 200},
+    ),
+    "tinyllama": ZooEntry(
+        make=tinyllama,
+        quantise=registry.calling("quantise decoder"),
+        small={"layers": 1, "window": 16, "context": 32, "vocabulary": 200},
+    ),
+    "qwen3_0_6b": ZooEntry(
+        make=qwen3_0_6b,
+        quantise=registry.calling("quantise decoder"),
+        small={"layers": 1, "window": 16, "context": 32, "vocabulary": 200},
     ),
 }
 

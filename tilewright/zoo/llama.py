@@ -13,6 +13,7 @@ import math
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -43,6 +44,8 @@ class Shape:
         context: positions that the tables of RoPE have.
         vocabulary: text of each token.
         base: of the rates at which the pairs of RoPE turn.
+        head: features of a head; None for width / heads.
+        normed: True if each head of queries and keys is normalised before RoPE, as in Qwen3.
     """
 
     layers: int
@@ -54,9 +57,11 @@ class Shape:
     context: int
     vocabulary: Sequence[str]
     base: float = 10000.0
+    head: int | None = None
+    normed: bool = False
 
     def __post_init__(self) -> None:
-        if self.width % self.heads or self.width // self.heads % 2:
+        if self.head is None and (self.width % self.heads or self.width // self.heads % 2):
             raise ValueError(f"width must be an even multiple of the {self.heads} heads, not {self.width!r}")
         if self.heads % self.kv_heads:
             raise ValueError(f"heads must be a multiple of the {self.kv_heads} kv_heads, not {self.heads!r}")
@@ -66,7 +71,7 @@ class Shape:
     @property
     def depth(self) -> int:
         """Features of a head."""
-        return self.width // self.heads
+        return self.width // self.heads if self.head is None else self.head
 
 
 @dataclass
@@ -77,7 +82,7 @@ class Weights:
         embedding: [vocabulary, width]; the head is its transpose.
         norm: [width], before the head.
         layers: of each layer by name: `attention_norm`, `feed_norm` [width], `query`, `key`, `value`, `output`, `gate`,
-            `up`, `down` [inputs, outputs].
+            `up`, `down` [inputs, outputs]; with normed heads `query_norm`, `key_norm` [depth].
     """
 
     embedding: np.ndarray
@@ -93,20 +98,22 @@ class Weights:
             deviation = np.float32(1 / math.sqrt(inputs))
             return random.standard_normal((inputs, outputs), dtype=np.float32) * deviation
 
-        def norm() -> np.ndarray:
-            return random.uniform(0.8, 1.2, shape.width).astype(np.float32)
+        def norm(size: int = shape.width) -> np.ndarray:
+            return random.uniform(0.8, 1.2, size).astype(np.float32)
 
-        width, keys = shape.width, shape.kv_heads * shape.depth
+        width, queries, keys = shape.width, shape.heads * shape.depth, shape.kv_heads * shape.depth
         embedding = random.standard_normal((len(shape.vocabulary), width), dtype=np.float32)
         layers = [
             {
-                "attention_norm": norm(), "query": dense(width, width), "key": dense(width, keys),
-                "value": dense(width, keys), "output": dense(width, width), "feed_norm": norm(),
+                "attention_norm": norm(), "query": dense(width, queries), "key": dense(width, keys),
+                "value": dense(width, keys), "output": dense(queries, width), "feed_norm": norm(),
                 "gate": dense(width, shape.hidden), "up": dense(width, shape.hidden),
                 "down": dense(shape.hidden, width),
             }
             for _ in range(shape.layers)
         ]  # fmt: skip
+        for layer in layers if shape.normed else ():
+            layer |= {"query_norm": norm(shape.depth), "key_norm": norm(shape.depth)}
         return Weights(embedding, norm(), layers)
 
 
@@ -147,12 +154,37 @@ def smollm2_135m(
     *, layers: int = 30, window: int = 256, context: int = 2048, vocabulary: int = 49152, seed: int = 0
 ) -> onnx.ModelProto:
     """SmolLM2-135M's shape with random weights, quantised as a whole. Inputs and outputs as of micro_llama."""
-    texts = [*CHARACTERS, *(f"<{number}>" for number in range(len(CHARACTERS), vocabulary))]
-    shape = Shape(
-        layers=layers, width=576, heads=9, kv_heads=3, hidden=1536, window=window, context=context,
-        vocabulary=texts[:vocabulary], base=100000.0,
+    return _published(
+        "smollm2_135m", vocabulary, seed, layers=layers, width=576, heads=9, kv_heads=3, hidden=1536, window=window,
+        context=context, base=100000.0,
     )  # fmt: skip
-    model = decoder("smollm2_135m", shape, Weights.random(shape, seed))
+
+
+def tinyllama(
+    *, layers: int = 22, window: int = 256, context: int = 2048, vocabulary: int = 32000, seed: int = 0
+) -> onnx.ModelProto:
+    """TinyLlama-1.1B's shape with random weights, quantised as a whole. Inputs and outputs as of micro_llama."""
+    return _published(
+        "tinyllama", vocabulary, seed, layers=layers, width=2048, heads=32, kv_heads=4, hidden=5632, window=window,
+        context=context,
+    )  # fmt: skip
+
+
+def qwen3_0_6b(
+    *, layers: int = 28, window: int = 256, context: int = 2048, vocabulary: int = 151936, seed: int = 0
+) -> onnx.ModelProto:
+    """Qwen3-0.6B's shape with random weights, quantised as a whole. Inputs and outputs as of micro_llama."""
+    return _published(
+        "qwen3_0_6b", vocabulary, seed, layers=layers, width=1024, heads=16, kv_heads=8, hidden=3072, window=window,
+        context=context, base=1000000.0, head=128, normed=True,
+    )  # fmt: skip
+
+
+def _published(name: str, vocabulary: int, seed: int, **sizes: Any) -> onnx.ModelProto:
+    """A decoder of a published model's sizes, with random weights, that is quantised as a whole."""
+    texts = [*CHARACTERS, *(f"<{number}>" for number in range(len(CHARACTERS), vocabulary))]
+    shape = Shape(vocabulary=texts[:vocabulary], **sizes)
+    model = decoder(name, shape, Weights.random(shape, seed))
     model.metadata_props.add(key=WHOLE, value="1")
     return model
 
@@ -293,8 +325,12 @@ class _Decoder:
 
     def _attention(self, x: Value, number: int, weights: dict[str, np.ndarray]) -> Value:
         s, stem = self.shape, f"layers.{number}"
-        query = self._rotated(self._heads(self._dense(x, weights["query"], f"{stem}.query"), s.heads))
-        key = self._rotated(self._heads(self._dense(x, weights["key"], f"{stem}.key"), s.kv_heads))
+        query = self._heads(self._dense(x, weights["query"], f"{stem}.query"), s.heads)
+        key = self._heads(self._dense(x, weights["key"], f"{stem}.key"), s.kv_heads)
+        if s.normed:
+            query = self._norm(query, weights["query_norm"], f"{stem}.query_norm")
+            key = self._norm(key, weights["key_norm"], f"{stem}.key_norm")
+        query, key = self._rotated(query), self._rotated(key)
         value = self._heads(self._dense(x, weights["value"], f"{stem}.value"), s.kv_heads)
         keys = self._repeated(self._kept(key, number, "key"), "key")
         values = self._repeated(self._kept(value, number, "value"), "value")
@@ -303,5 +339,5 @@ class _Decoder:
         scores = self.op("Where", self.seen, scores, self.number(float(np.finfo(np.float32).min), "unseen"))
         mixed = self.op("MatMul", self.op("Softmax", scores, axis=-1), values)
         joined = self.op("Transpose", mixed, perm=[0, 2, 1, 3])
-        joined = self.op("Reshape", joined, self.integers([0, 0, s.width], "join"))
+        joined = self.op("Reshape", joined, self.integers([0, 0, s.heads * s.depth], "join"))
         return self._dense(joined, weights["output"], f"{stem}.output")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import pytest
 
 from tests.common import onnx_models
 from tilewright import zoo
+from tilewright.zoo import llama
 from tilewright.zoo.llama import Shape, Weights, decoder, prompts
 
 SHAPE = Shape(layers=2, width=24, heads=6, kv_heads=2, hidden=40, window=8, context=32, vocabulary="abcdefghij")
@@ -28,8 +30,13 @@ def turn(x: np.ndarray, position: int) -> np.ndarray:
     return np.concatenate([turned.real, turned.imag], axis=-1)
 
 
-def logits(weights: Weights, tokens: list[int]) -> np.ndarray:
+def logits(weights: Weights, tokens: list[int], shape: Shape = SHAPE) -> np.ndarray:
     """Logits of every token, each with the last `window` tokens in view, in float64."""
+
+    def heads(x: np.ndarray, scales: dict[str, np.ndarray], name: str) -> np.ndarray:
+        divided = x.reshape(-1, shape.depth)
+        return norm(divided, scales[name]) if name in scales else divided
+
     keys: list[list[np.ndarray]] = [[] for _ in weights.layers]
     values: list[list[np.ndarray]] = [[] for _ in weights.layers]
     found = []
@@ -37,14 +44,14 @@ def logits(weights: Weights, tokens: list[int]) -> np.ndarray:
         x = weights.embedding[token].astype(np.float64)
         for number, w in enumerate(weights.layers):
             y = norm(x, w["attention_norm"])
-            query = turn((y @ w["query"]).reshape(SHAPE.heads, SHAPE.depth), position)
-            keys[number].append(turn((y @ w["key"]).reshape(SHAPE.kv_heads, SHAPE.depth), position))
-            values[number].append((y @ w["value"]).reshape(SHAPE.kv_heads, SHAPE.depth))
-            seen = np.stack(keys[number][-SHAPE.window :]), np.stack(values[number][-SHAPE.window :])
+            query = turn(heads(y @ w["query"], w, "query_norm"), position)
+            keys[number].append(turn(heads(y @ w["key"], w, "key_norm"), position))
+            values[number].append((y @ w["value"]).reshape(shape.kv_heads, shape.depth))
+            seen = np.stack(keys[number][-shape.window :]), np.stack(values[number][-shape.window :])
             mixed = []
-            for head in range(SHAPE.heads):
-                group = head * SHAPE.kv_heads // SHAPE.heads
-                scores = seen[0][:, group] @ query[head] / math.sqrt(SHAPE.depth)
+            for head in range(shape.heads):
+                group = head * shape.kv_heads // shape.heads
+                scores = seen[0][:, group] @ query[head] / math.sqrt(shape.depth)
                 shares = np.exp(scores - scores.max())
                 mixed.append(shares / shares.sum() @ seen[1][:, group])
             x = x + np.concatenate(mixed) @ w["output"]
@@ -70,13 +77,13 @@ def step_by_step(model: onnx.ModelProto, tokens: list[int], first: int) -> np.nd
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("first", [1, 5])
-def test_values_are_those_of_the_formulas(first: int) -> None:
+@pytest.mark.parametrize("first, shape", [(1, SHAPE), (5, SHAPE), (5, replace(SHAPE, head=10, normed=True))])
+def test_values_are_those_of_the_formulas(first: int, shape: Shape) -> None:
     """Logits equal the formulas also past the end of the cache, where the first tokens are forgotten."""
-    weights = Weights.random(SHAPE, 3)
+    weights = Weights.random(shape, 3)
     tokens = np.random.default_rng(1).integers(10, size=20).tolist()
-    got = step_by_step(decoder("small", SHAPE, weights), tokens, first)
-    expected = logits(weights, tokens)
+    got = step_by_step(decoder("small", shape, weights), tokens, first)
+    expected = logits(weights, tokens, shape)
     np.testing.assert_allclose(got, expected, atol=1e-4 * np.abs(expected).max())
 
 
@@ -125,3 +132,27 @@ def test_shape_of_smollm2() -> None:
     assert len(vocabulary) == 200 == len(set(vocabulary)) and vocabulary[199] == "<199>" and facts["whole"] == "1"
     cosine = onnx.numpy_helper.to_array(constants["cosine"])
     np.testing.assert_allclose(cosine[3, 1], np.cos(3 * 100000.0 ** (-1 / 32)), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("tinyllama", 2048 * (2 * 2048 + 2 * 256 + 3 * 5632) + 2 * 2048),
+        ("qwen3_0_6b", 1024 * (2 * 2048 + 2 * 1024 + 3 * 3072) + 2 * 1024 + 2 * 128),
+    ],
+)
+def test_weights_of_a_layer_of_other_published_shapes(
+    name: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """44 and 15.7 M weights, with a head of 128 features and norms of heads for Qwen3: the weights alone are counted."""
+    found: list[Weights] = []
+
+    def model(name: str, shape: Shape, weights: Weights) -> onnx.ModelProto:
+        found.append(weights)
+        return onnx.ModelProto()
+
+    monkeypatch.setattr(llama, "decoder", model)
+    zoo.ZOO[name].make(layers=1, vocabulary=100)
+    (weights,) = found
+    assert sum(w.size for w in weights.layers[0].values()) == expected
+    assert weights.embedding.shape[0] == 100
