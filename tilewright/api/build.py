@@ -47,6 +47,7 @@ def build_entries(
     pool, title = ConstantPool(shared=True), ""
     programs: dict[str, Program] = {}
     cost = functools.partial(measure, timing=options.memory)
+    source = source.read()
     for number, (name, shapes) in enumerate(entries.items()):
 
         def done(stage: str, fraction: float, number: int = number, name: str = name) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class ModelSource:
         batch: size of batches that an ONNX model and `shapes` leave open, with a note in the program; None to refuse
             them.
         kernels: kernels that may run nodes of an ONNX model.
+        loaded: the ONNX model as `read` found it, None to read it for each graph.
     """
 
     model: str | Path | bytes | onnx.ModelProto
@@ -44,6 +45,19 @@ class ModelSource:
     kernels: Sequence[NodeKernel] = ()
     rising: Sequence[str] = ()
     last: Sequence[str] = ()
+    loaded: Any = None
+
+    def read(self) -> ModelSource:
+        """The same source with its ONNX model read and checked, to make several graphs of it.
+
+        Raises:
+            CompileError: the model is damaged.
+        """
+        if self.kernels or is_mlir(self.model) or is_tflite(self.model):
+            return self
+        from tilewright.compiler.importer.onnx import LoadedModel
+
+        return replace(self, loaded=LoadedModel.of(self.model))
 
     def graph(self) -> Graph:
         """The model as a graph of its own, called as its file if it comes from one.
@@ -66,7 +80,8 @@ class ModelSource:
         else:
             from tilewright.compiler.importer.onnx import import_onnx
 
-            graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged, self.batch, self.kernels)
+            constants, model = dict(self.constants or {}), self.loaded or self.model
+            graph = import_onnx(model, shapes, constants, self.staged, self.batch, self.kernels)
             graph.rising = frozenset(self._rising(graph))
             for name in self.last:
                 _keep_last_row(graph, name)

@@ -40,15 +40,15 @@ from tilewright.compiler.importer.onnx.extras import gradient, machine_learning,
 from tilewright.compiler.importer.onnx.handlers import HANDLERS
 from tilewright.compiler.importer.onnx.inputs import batch_note, fixed_value, input_shapes
 from tilewright.compiler.importer.onnx.kernel_nodes import KernelNodes
-from tilewright.compiler.importer.onnx.loader import import_errors, load, opset_of, source_name
+from tilewright.compiler.importer.onnx.loader import LoadedModel, import_errors, load, opset_of, source_name
 from tilewright.compiler.limits import check_shape
 from tilewright.compiler.onnx.onnx_ops import OPSET, numpy_dtype
 
-__all__ = ["OPSET", "import_onnx"]
+__all__ = ["OPSET", "LoadedModel", "import_onnx"]
 
 
 def import_onnx(
-    source: str | Path | bytes | onnx.ModelProto,
+    source: str | Path | bytes | onnx.ModelProto | LoadedModel,
     shapes: dict[str, Sequence[int]] | None = None,
     constants: dict[str, Any] | None = None,
     staged: bool = False,
@@ -59,6 +59,7 @@ def import_onnx(
 
     Args:
         source: file name, serialised model, or ModelProto (left unchanged). External data is found beside the file.
+            A model loaded before is not checked again, and takes no `kernels`.
         shapes: concrete shape per graph input, needed where the model leaves dimensions open.
         constants: values of graph inputs to fix at compile time, such as a shape or axes; these are no inputs of the
             result.
@@ -75,7 +76,7 @@ def import_onnx(
     """
     name = source_name(source)
     with import_errors(name):
-        model = load(source, name, kernels)
+        model = source.model if isinstance(source, LoadedModel) else load(source, name, kernels)
         own = KernelNodes(model, kernels)
         return _build(model, name, dict(shapes or {}), dict(constants or {}), staged, batch, own.handlers)
 

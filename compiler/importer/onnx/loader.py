@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from tilewright.common import store
 from tilewright.common.text import one_line
@@ -51,8 +52,29 @@ def import_errors(name: str) -> Iterator[None]:
         raise CompileError(f"{name}: damaged or inconsistent model: {kind}: {one_line(error)}") from error
 
 
-def source_name(source: str | Path | bytes | onnx.ModelProto) -> str:
+class LoadedModel(Struct, frozen=True):
+    """A model that `load` has returned, for several imports. None of them changes it.
+
+    Attributes:
+        name: name for messages.
+        model: the model.
+    """
+
+    name: str
+    model: onnx.ModelProto
+
+    @staticmethod
+    def of(source: str | Path | bytes | onnx.ModelProto) -> LoadedModel:
+        """Reads and checks a model whose nodes no kernels run; raises as `load` does."""
+        name = source_name(source)
+        with import_errors(name):
+            return LoadedModel(name, load(source, name))
+
+
+def source_name(source: str | Path | bytes | onnx.ModelProto | LoadedModel) -> str:
     """A short name of a model for messages: the file's, or the graph's."""
+    if isinstance(source, LoadedModel):
+        return source.name
     if isinstance(source, str | Path):
         return Path(source).name
     return (source.graph.name if isinstance(source, onnx.ModelProto) else "") or "model"

@@ -144,7 +144,7 @@ def test_shape_of_smollm2() -> None:
 def test_weights_of_a_layer_of_other_published_shapes(
     name: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """44 and 15.7 M weights, with a head of 128 features and norms of heads for Qwen3: the weights alone are counted."""
+    """44 and 15.7 M weights, with heads of 128 features and norms of them for Qwen3. No model is made."""
     found: list[Weights] = []
 
     def model(name: str, shape: Shape, weights: Weights) -> onnx.ModelProto:
