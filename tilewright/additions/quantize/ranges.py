@@ -9,7 +9,7 @@ The error of `mse` is that of the value's use: where all that reads a tensor is 
 x * sigmoid(x), the errors are those of the function's result. So the range need not hold what a Relu makes 0.
 
 The extremes of few values are not those of the next: where fewer than `FEW` were seen, and their use is not known, a
-range may have room beyond them.
+"mse" may have room beyond them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tilewright.quantize.layers import Kind, Layer, Network, tensors_to_observe
 from tilewright.quantize.masks import Masks
 from tilewright.quantize.observe import observe, run, session
 from tilewright.quantize.recipe import Progress, Range, Sample, Samples
-from tilewright.quantize.recurrent_steps import functions_of, opened
+from tilewright.quantize.recurrent_steps import functions_of, opened, sums_of
 from tilewright.quantize.samples import which
 
 METHODS = ("mse", "minmax", "percentile", "entropy")
@@ -36,6 +36,9 @@ STEPS = 255
 
 FEW = 10_000
 """Values of a tensor from which on its range is what was seen."""
+
+SATURATED = 8.0
+"""Value from which on a sigmoid or a hyperbolic tangent is at its limit in 8 bits."""
 
 _BOUNDED = {"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Clip", "Erf", "Cos", "Sin"}
 """Functions that reach no further than what was seen, or than their bounds."""
@@ -69,7 +72,7 @@ def find_all(
     """The ranges of `find` by several methods, from one look at the samples.
 
     Args:
-        room: of few values, whose use is not known, take the extremes and room beyond them.
+        room: for "mse", of few values, whose use is not known, take the extremes and room beyond them.
     """
     for method in methods:
         if method not in METHODS:
@@ -85,13 +88,36 @@ def find_all(
     few = {name: _with_room(network, name, seen[name]) for name in rare}
     for method in methods:
         if method == "mse":
-            ranges = {name: least_error(h, uses[name]) for name, h in seen.items() if name not in few}
+            ranges = {name: least_error(h, uses[name]) for name, h in seen.items() if name not in few} | few
         else:
             ranges = {name: rules[method](h) for name, h in seen.items()}
-        ranges |= few
         masks.widen(ranges)
+        saturate_gates(network, ranges)
         found[method] = ranges
     return found
+
+
+def saturate_gates(network: Network, ranges: dict[str, Range]) -> None:
+    """Narrows ranges of the gates of recurrent layers to where they decide anything: what lies further beyond
+    `SATURATED` than the product of the state reaches leaves the gate at its limit, whatever the state is."""
+    for layer in network.layers:
+        for total, gate, inner in sums_of(layer) if layer.kind is Kind.RECURRENT else ():
+            if gate not in layer.inputs or gate not in ranges:
+                continue
+            state = max(abs(ranges[inner].low), abs(ranges[inner].high))
+            _clip(ranges, total, SATURATED)
+            name = gate
+            while name in ranges and network.sole_reader(name) is not None:
+                _clip(ranges, name, SATURATED + state)
+                maker = network.layer_of.get(name)
+                if maker is None or maker.kind is not Kind.MOVE or len(maker.inputs) != 1:
+                    break
+                name = maker.inputs[0]
+
+
+def _clip(ranges: dict[str, Range], name: str, limit: float) -> None:
+    own = ranges[name]
+    ranges[name] = Range(max(own.low, -limit), min(own.high, limit))
 
 
 def histograms(
