@@ -266,3 +266,17 @@ def test_of_many_steps_the_first_are_compiled(direction: str) -> None:
     else:  # which begins at the eighth row
         cut = {"x": np.concatenate([samples[0]["x"][:8], np.zeros((12, 1, _INPUTS), np.float32)])}
         assert short.shape == whole.shape and np.array_equal(run(few, cut)["z"], short)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_gates_far_beyond_their_limits_keep_their_steps(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of +-40 and more: what lies beyond the limit of a gate takes no steps from what decides it."""
+    model = prepare(_network(op, {}))
+    samples = [{name: 10 * value for name, value in sample.items()} for sample in _samples(model, 16)]
+    narrow, judge = ranges.find(model, samples, "minmax"), Judge(model, samples)  # type: ignore[arg-type]
+    monkeypatch.setattr(ranges, "saturate_gates", lambda network, found: None)
+    wide = ranges.find(model, samples, "minmax")  # type: ignore[arg-type]
+    (layer,) = (x for x in Network(model).layers if x.kind is Kind.RECURRENT)
+    assert all(wide[name].high > 20 > 12 > narrow[name].high for name in layer.inputs[: _GATES[op]])
+    noise = [judge.noise(Recipe(model, found)).max() for found in (narrow, wide)]
+    assert noise[0] < noise[1] / 2
