@@ -27,7 +27,7 @@ TECHMAP = Path(__file__).parent / "techmap"
 SCRIPT = f"{NAME}.luts.ys"
 #: Yosys commands after the design has been read.
 AFTER_READ = f"{NO_RW_CHECK}\nscript {SCRIPT}"
-#: Bits of the factors of a DSP block.
+#: Bits of the factors of a DSP block, unless a family has one wider factor.
 DSP_BITS = 18
 _SURVEY, _CELLS, _BLOCKS = f"{NAME}.survey.ys", f"{NAME}.survey.json", f"{NAME}.blocks.json"
 _MARK = "into_luts"
@@ -41,21 +41,23 @@ PREPARE = (
 
 @dataclass(frozen=True)
 class Multiplier:
-    """A product: yosys' name, bits of the factors, True if they are signed."""
+    """A product: yosys' name, bits of the factors, True if they are signed, bits of the wider factor of a DSP block."""
 
     name: str
     a_bits: int
     b_bits: int
     signed: bool
+    dsp_bits: int = DSP_BITS
 
     @property
     def dsps(self) -> int:
         """DSP blocks of the product. Signed factors are cut into parts of which all but one lose a bit to the sign."""
 
-        def parts(bits: int) -> int:
-            return max(1, -(-(bits - self.signed) // (DSP_BITS - self.signed)))
+        def parts(bits: int, most: int) -> int:
+            return max(1, -(-(bits - self.signed) // (most - self.signed)))
 
-        return parts(self.a_bits) * parts(self.b_bits)
+        narrow, wide = sorted((self.a_bits, self.b_bits))
+        return parts(wide, self.dsp_bits) * parts(narrow, DSP_BITS)
 
     @property
     def luts(self) -> int:
@@ -123,9 +125,12 @@ def _first(blocks: list[int], available: int) -> int:
     return gone
 
 
-def survey(directory: Path, command: str | None, begin: Sequence[str] = ()) -> tuple[list[Multiplier], list[Memory]]:
+def survey(
+    directory: Path, command: str | None, begin: Sequence[str] = (), dsp_bits: int = DSP_BITS
+) -> tuple[list[Multiplier], list[Memory]]:
     """Lists multipliers and memories of the design in `directory`. `command` of yosys synthesises for the family; None
-    means block RAMs for all memories, so these are not listed. `begin` declares cells of the design.
+    means block RAMs for all memories, so these are not listed. `begin` declares cells of the design;
+    `dsp_bits` are those of the wider factor of a DSP block.
 
     Raises:
         FpgaError: yosys failed.
@@ -155,7 +160,7 @@ def survey(directory: Path, command: str | None, begin: Sequence[str] = ()) -> t
         p = cell["parameters"]
         if cell["type"] == "$mul":
             signed = bool(int(p["A_SIGNED"], 2) and int(p["B_SIGNED"], 2))
-            multipliers.append(Multiplier(name, int(p["A_WIDTH"], 2), int(p["B_WIDTH"], 2), signed))
+            multipliers.append(Multiplier(name, int(p["A_WIDTH"], 2), int(p["B_WIDTH"], 2), signed, dsp_bits))
         else:
             memory = p["MEMID"].removeprefix("\\")
             clocked = p["RD_CLK_ENABLE"] == "1"

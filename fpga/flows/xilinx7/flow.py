@@ -35,6 +35,8 @@ ROUTER = {
 #: not all places can be taken.
 PLACEABLE = 0.85
 TECHMAP = "plain.v"
+#: Bits of the wider factor of a DSP48E1.
+DSP_BITS = 25
 #: Without shift registers in LUTs: their enable is that of a memory in the same slice, which nextpnr does not know.
 _SYNTHESIS = f"synth_xilinx -flatten -nosrl -family xc7 -top {NAME}"
 #: Declares PS7, without which the design would have no outputs.
@@ -47,7 +49,7 @@ _MAP_DSP = (
     "alumacc -macc-only",
     "maccmap -unmap",
     "opt_clean",
-    "techmap -map +/mul2dsp.v -map +/xilinx/xc7_dsp_map.v -D DSP_A_MAXWIDTH=25 -D DSP_A_MAXWIDTH_PARTIAL=18 "
+    f"techmap -map +/mul2dsp.v -map +/xilinx/xc7_dsp_map.v -D DSP_A_MAXWIDTH={DSP_BITS} -D DSP_A_MAXWIDTH_PARTIAL=18 "
     "-D DSP_B_MAXWIDTH=18 -D DSP_A_MINWIDTH=2 -D DSP_B_MINWIDTH=2 -D DSP_Y_MINWIDTH=9 -D DSP_SIGNEDONLY=1 "
     "-D DSP_NAME=$__MUL25X18",
     "select a:mul2dsp",
@@ -119,7 +121,7 @@ class Xilinx7(Flow):
 
     def synthesise(self, directory: Path) -> Used:
         """Makes the netlist; see `Flow.synthesise`."""
-        multipliers, _ = into_luts.survey(directory, None, (_BEGIN, "blackbox =A:whitebox"))
+        multipliers, _ = into_luts.survey(directory, None, (_BEGIN, "blackbox =A:whitebox"), DSP_BITS)
         room = replace(self.capacity, dsp=int(PLACEABLE * self.capacity.dsp))
         chosen = into_luts.choose(multipliers, [], room)
         into_luts.write_script(chosen, directory, TECHMAP, sums=False)

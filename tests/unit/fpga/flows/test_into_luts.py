@@ -51,6 +51,9 @@ def test_blocks_of_a_multiplier() -> None:
         assert Multiplier("m", bits, 8, True).dsps == Multiplier("m", 8, bits, True).dsps == signed_parts
         assert Multiplier("m", bits, 8, False).dsps == parts
     assert Multiplier("m", 24, 24, False).dsps == 4
+    # A block with one factor of 25 bits.
+    assert Multiplier("m", 8, 25, True, 25).dsps == Multiplier("m", 25, 8, True, 25).dsps == 1
+    assert Multiplier("m", 8, 26, True, 25).dsps == Multiplier("m", 24, 24, False, 25).dsps == 2
 
 
 def test_the_smallest_multipliers_go_first() -> None:
