@@ -19,7 +19,7 @@ from tilewright.compiler.importer.tosa.reading import read
 
 _MANY = int(os.environ.get("TOSA_PROGRAMS", "30")) // 10
 _DIGESTS = {2: "a10423c39dba397a", 6: "6630ca4687ae7572", 8: "c8e5ecf3c82873e5"}
-"""Of IREE's results, by seed: programs with products for the NPU inside branches and loops."""
+"""Digests of IREE's results by seed: programs with products for the NPU inside branches and loops."""
 
 
 def _results(program: RandomControlProgram) -> dict[str, np.ndarray]:
