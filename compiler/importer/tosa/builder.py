@@ -65,6 +65,7 @@ class TosaBuilder:
         scaled: such products with their RESCALE, by number of its result: a CLAMP may follow.
         zeros: zero point of 8-bit values: that of the operation that makes them, else of those that read them.
         reasons: why an operation is left to the CPU, by its label.
+        unrolled: operations that loops were written out to.
     """
 
     def __init__(self, graph: Graph, module: TosaModule) -> None:
@@ -76,6 +77,7 @@ class TosaBuilder:
         self.zeros: dict[int, int] = {}
         self.wanted: dict[int, int] = {}
         self.reasons: dict[str, str] = {}
+        self.unrolled = 0
         self.op = TosaOp("", [], [], {})
 
     # --- queries of handlers ---

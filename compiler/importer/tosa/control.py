@@ -12,6 +12,9 @@ from tilewright.compiler.limits import check_nodes
 #: Attributes that became operands in TOSA 1.0, beside the zero points.
 _OLDER = ("quantization_info", "pad_const")
 
+MAX_UNROLLED = 20_000
+"""Most operations that the loops of a program may be written out to."""
+
 
 def run_block(b: TosaBuilder, block: Block) -> None:
     """Emits the operations of a block."""
@@ -76,7 +79,7 @@ def conditional(b: TosaBuilder, op: TosaOp) -> None:
 
 @handles("while_loop")
 def loop(b: TosaBuilder, op: TosaOp) -> None:
-    """Writes out a loop whose condition depends on constants only, up to the limit of nodes."""
+    """Writes out a loop whose condition depends on constants only."""
     if len(op.blocks) != 2:
         raise b.damaged(f"{len(op.blocks)} regions; two are needed")
     condition, body = op.blocks
@@ -89,6 +92,9 @@ def loop(b: TosaBuilder, op: TosaOp) -> None:
             raise b.refuse("its condition depends on inputs; loops whose number of rounds is known are accepted")
         if not bool(np.asarray(found).reshape(-1)[0]):
             break
+        b.unrolled += len(condition.ops) + len(body.ops) + 1
+        if b.unrolled > MAX_UNROLLED:
+            raise b.refuse(f"its rounds are more than {MAX_UNROLLED} operations, so it is not written out")
         names = _inlined(b, op, body, fresh)
     for k, name in enumerate(names):
         data = b.graph.tensor(name)

@@ -68,6 +68,13 @@ def test_control_flow(flag: bool) -> None:
     np.testing.assert_array_equal(got["output_1"], 8 * x if flag else 9 * x)
 
 
+@pytest.mark.slow
+def test_a_loop_without_an_end_is_refused() -> None:
+    text = LOOP.replace("tosa.yield %j, %w", "tosa.yield %i, %v")
+    with pytest.raises(TilewrightError, match=r"line 3: tosa.while_loop: its rounds are more than 20000 operations"):
+        tw.compile(text, cache=False)
+
+
 @pytest.mark.skipif(find_spec("iree") is None, reason="IREE is not installed")
 def test_iree_takes_scalars() -> None:
     from tilewright.checking.iree_reference import IreeReference
