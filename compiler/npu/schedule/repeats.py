@@ -114,7 +114,7 @@ class Repeats(Struct, frozen=True):
         )
 
     def _copies(self, items: tuple[tuple[int, _T], ...], end: int) -> Iterator[tuple[int, _T]]:
-        """Yields what was decided by layer, with copies for the layers that were left out, in order."""
+        """Yields decisions by layer, with copies for the layers that were left out, in order."""
         yield from (item for item in items if item[0] < end)
         for more in range(self.period, self.left_out + 1, self.period):
             yield from ((layer + more, what) for layer, what in items if end - self.period <= layer < end)

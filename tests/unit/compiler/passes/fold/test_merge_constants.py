@@ -9,7 +9,7 @@ from tilewright.compiler.passes.fold.eliminate import merge_constants
 
 
 def test_constants_are_compared_to_their_ends() -> None:
-    """By bytes: of two zeros with different signs, both are kept, and so is what differs in its last element."""
+    """Bytes count: zeros of both signs are kept, and arrays that differ in their last element."""
     values = np.zeros(1000, np.float32)
     last, negative = values.copy(), -values
     last[-1] = 1
