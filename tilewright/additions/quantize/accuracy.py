@@ -10,8 +10,8 @@
     4. where onnxruntime's plain quantiser, which leaves recurrent layers in floats, has the better outputs: with their
        steps in floats, too
 
-All are measured as a whole (`judging`), and `decision` says which of them is taken: so what was seen is the least that
-one gets.
+All are measured as a whole (`judging`), one is better than those before only if it is clearly so, and `decision` says
+which of them is taken: so what the plain quantiser has is the least that one gets.
 """
 
 from __future__ import annotations
