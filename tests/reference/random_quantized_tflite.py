@@ -95,11 +95,13 @@ def random_quantized_tflite(seed: int, ops: int) -> TfliteGraph:
     for _ in range(8 * ops):
         if len(b.ops) >= ops:
             break
-        name, kept = str(b.r.choice(names, p=weights / weights.sum())), len(b.tensors)
+        name = str(b.r.choice(names, p=weights / weights.sum()))
+        kept = [(row, len(row)) for row in (b.tensors, b.ops, b.made)]
         try:
             _OPS[name][0](b, name)
         except NoOperand:
-            del b.tensors[kept:]
+            for row, length in kept:
+                del row[length:]
     read = {name for o in b.ops for name in o.inputs}
     outputs = [t.name for t in b.made if t.name not in read and t not in inputs] or [b.made[-1].name]
     used = [t for t in inputs if t.name in read]
