@@ -74,7 +74,7 @@ class Candidate:
 
     @property
     def beside(self) -> str:
-        """What a plain quantiser would do instead, as text."""
+        """The plain quantiser's share in floats and its dB, as text."""
         return f"onnxruntime's plain quantiser leaves {self.share:.0%} of the MACs in floats: {self.decibels:.1f} dB"
 
     def to_dict(self) -> dict[str, Any]:

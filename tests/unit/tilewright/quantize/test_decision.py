@@ -61,7 +61,7 @@ def test_a_plain_quantiser_that_leaves_nearly_all_in_floats_is_named() -> None:
 
 
 def test_chance_is_no_gain() -> None:
-    """What is better on some samples and worse on others is not taken instead; what is better on all is."""
+    """A gain on some samples and a loss on others is no reason to take another; a gain on all is."""
 
     def measured(decibels: list[float]) -> Measured:
         energies = np.array([[(1.0, 10 ** (-x / 10)) for x in decibels]])
