@@ -59,7 +59,7 @@ def test_fewer_repeats_are_searched_as_a_whole() -> None:
 
 @pytest.mark.medium
 def test_a_schedule_of_repeats_is_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its cost is within a hundredth of what a search of all layers finds, and every repeat is scheduled alike."""
+    """The cost is within a hundredth of what a search of all layers finds, and every repeat is scheduled alike."""
     step = step_of(residual(BLOCKS), PRESETS["small"])
     costs, schedules = [], []
     for least in (LEAST, 10 * LEAST):
