@@ -135,7 +135,7 @@ def said() -> bytes:
     return bytes(found)
 
 
-@pytest.mark.parametrize("name", ["arty_a7_100t", "crosslink_nx_evn"])
+@pytest.mark.parametrize("name", ["arty_a7_100t", pytest.param("crosslink_nx_evn", marks=pytest.mark.long)])
 def test_a_small_design(name: str, tmp_path: Path) -> None:
     synthesised(name, tmp_path)
     module = read_netlist(tmp_path)
