@@ -41,8 +41,8 @@ DSP_BITS = 25
 _SYNTHESIS = f"synth_xilinx -flatten -nosrl -family xc7 -top {NAME}"
 #: Declares PS7, without which the design would have no outputs.
 _BEGIN = f"{_SYNTHESIS} -run begin:prepare"
-#: `synth_xilinx`'s own part for DSP blocks, without pre-adders: yosys makes none where USE_DPORT says that there is one.
-#: The database of bits only knows how their inputs are tied to a constant, and yosys takes the sum away from a register
+#: `synth_xilinx`'s own part for DSP blocks, without pre-adders: yosys makes none where USE_DPORT says there is one. The
+#: database of bits only knows how their inputs are tied to a constant, and yosys takes the sum away from a register
 #: that others read, too.
 _MAP_DSP = (
     "memory_dff",
