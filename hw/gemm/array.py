@@ -9,6 +9,7 @@ from amaranth.hdl import C, Cat, Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hw.parts.pipeline import delayed
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import ARRAY_TREE_RADIX, array_stages
 
@@ -106,13 +107,13 @@ class MacArray(wiring.Component):
                 odd = reduce(
                     xor, (self.operand(o, i)[0] & byte(self.rows[o], i)[0] for i in range(n * radix, (n + 1) * radix))
                 )
-                parts.append(unpacked(total, _after(m, odd, f"odd{o}_{n}", 2)))
+                parts.append(unpacked(total, delayed(m, odd, 2, f"odd{o}_{n}")))
             upper.append([high for high, _ in parts])
             lower.append([low for _, low in parts])
         ones = [self.operand(0, i) for i in range(c.block_in)]
-        fours = [_after(m, reduce(add, ones[n : n + radix]), f"four{n}") for n in range(0, len(ones), radix)]
+        fours = [delayed(m, reduce(add, ones[n : n + radix]), 1, f"four{n}") for n in range(0, len(ones), radix)]
         groups = [fours[n : n + radix] for n in range(0, len(fours), radix)]
-        offsets = [_after(m, reduce(add, group), f"group{n}") for n, group in enumerate(groups)]
+        offsets = [delayed(m, reduce(add, group), 1, f"group{n}") for n, group in enumerate(groups)]
         return upper + lower, [offset * PACKED_OFFSET for offset in offsets]
 
 
@@ -142,12 +143,3 @@ def unpacked(total: Value, odd: Value) -> tuple[Value, Value]:
     negative = total[PACKED_SHIFT] ^ odd
     upper = (total[PACKED_SHIFT:].as_signed() + negative)[: len(total) - PACKED_SHIFT].as_signed()
     return upper, Cat(total[:PACKED_SHIFT], negative).as_signed()
-
-
-def _after(m: Module, value: Value, name: str, cycles: int = 1) -> Value:
-    """The value some cycles later."""
-    for n in range(cycles):
-        later = Signal(value.shape(), name=f"{name}_{n}", reset_less=True)
-        m.d.sync += later.eq(value)
-        value = later
-    return value

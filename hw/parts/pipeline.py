@@ -5,6 +5,15 @@ from __future__ import annotations
 from amaranth.hdl import Module, Signal, Value
 
 
+def delayed(m: Module, value: Value, cycles: int, name: str) -> Value:
+    """Delays a value by this many cycles, in registers `name` with their numbers, which have no reset."""
+    for n in range(cycles):
+        later = Signal(Value.cast(value).shape(), name=f"{name}_{n}", reset_less=True)
+        m.d.sync += later.eq(value)
+        value = later
+    return value
+
+
 class Pipeline:
     """Delays values by registers: what is `put` in at one stage can be taken `at` that stage and every later one. A
     stage is a cycle, counted from the step that the pipeline carries. Only registers that are asked for are made."""

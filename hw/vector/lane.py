@@ -8,6 +8,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hw.parts.pipeline import delayed
 from tilewright.hw.vector import requantizer, wide_requantizer
 from tilewright.isa.timing import ACT_READ_CYCLES
 
@@ -113,15 +114,6 @@ def _register(shape: int | Shape, name: str) -> Signal:
     return Signal(shape, name=name, reset_less=True)
 
 
-def _delayed(m: Module, value: Value, cycles: int, name: str) -> Value:
-    """Delays a value by this many cycles."""
-    for n in range(cycles):
-        later = _register(Value.cast(value).shape(), f"{name}_{n}")
-        m.d.sync += later.eq(value)
-        value = later
-    return value
-
-
 def _scaled(m: Module, value: Value, factor: Value, name: str) -> tuple[Signal, Signal]:
     """Returns the products with the low SPLIT bits and with the rest of the factor, registered."""
     low, high = _register(signed(8 + SPLIT), f"{name}_low"), _register(signed(32 - SPLIT), f"{name}_high")
@@ -180,7 +172,7 @@ class VectorLane(wiring.Component):
         requantized = self._requantize(m, biased)
         total = self._add(m, requantized, norm_start)
         added = self._clamp(m, total)
-        plain = _delayed(m, requantized, ADD_CYCLES, "plain")
+        plain = delayed(m, requantized, ADD_CYCLES, "plain")
         finished = _register(8, "v21")
         m.d.sync += finished.eq(Mux(self.control.add, added, plain))
         self._look_up(m, finished)
@@ -260,7 +252,7 @@ class VectorLane(wiring.Component):
             requantize.low.eq(control.low),
             requantize.high.eq(control.high),
         ]
-        raw = _delayed(m, biased[:8], requantizer.REQUANTIZE_STAGES, "raw")
+        raw = delayed(m, biased[:8], requantizer.REQUANTIZE_STAGES, "raw")
         requantized = Signal(signed(8), name="v17")
         m.d.comb += requantized.eq(Mux(control.requantized, requantize.result, raw))
         if self.wide:
@@ -273,7 +265,7 @@ class VectorLane(wiring.Component):
         """Add stages: integer Add, wrapping. Multipliers in two parts, as wide as a DSP block takes; the second operand
         is there earlier, so its part of the sum is made first. NORM starts from that part. Returns the sum."""
         control = self.control
-        late_b = _delayed(m, self.b, ADD_STAGE - 1 - SOURCE_STAGE, "b")
+        late_b = delayed(m, self.b, ADD_STAGE - 1 - SOURCE_STAGE, "b")
         sum_with_b, total = _register(32, "offset18"), _register(signed(32), "total")
         with_b = Signal(32)
         second = Mux(control.norm, self.a, late_b) if self.rows else late_b
@@ -314,10 +306,10 @@ class VectorLane(wiring.Component):
 
     def _look_up(self, m: Module, finished: Signal) -> None:
         """Looks the value up in a table, or delays it as long."""
-        result = _delayed(m, finished, 2, "result")
+        result = delayed(m, finished, 2, "result")
         if self.tables:
             m.d.comb += self.index.eq(finished)
-            result = Mux(_delayed(m, self.control.look_up, 1, "lut23"), self.value, result)
+            result = Mux(delayed(m, self.control.look_up, 1, "lut23"), self.value, result)
         m.d.comb += self.result.eq(result)
 
     def _wide(self, m: Module) -> Value:

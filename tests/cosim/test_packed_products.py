@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.cosim.random_programs import random_programs_agree
 from tilewright.isa.config import PRESETS
-from verification.programs.equality import VARIANTS, Trio, case
+from verification.programs.equality import VARIANTS
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
@@ -19,9 +20,4 @@ MACHINES = {
     "machine", ["square", *(pytest.param(n, marks=pytest.mark.long) for n in ("windows", "narrow_in", "tall"))]
 )
 def test_random_programs(machine: str) -> None:
-    trio, windows = Trio(MACHINES[machine]), 0
-    for seed in range(25):
-        program, timing = case(seed, MACHINES[machine])
-        windows += sum(o.name == "DEPTHWISE" for o in program.ops)
-        assert not (lines := trio.differences(program, timing)), (seed, timing, lines)
-    assert windows
+    random_programs_agree(MACHINES[machine], "DEPTHWISE")

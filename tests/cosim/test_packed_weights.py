@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.cosim.random_programs import random_programs_agree
 from tilewright.isa.config import PRESETS
-from verification.programs.equality import VARIANTS, Trio, case
+from verification.programs.equality import VARIANTS
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
@@ -18,9 +19,4 @@ MACHINES = {
     "machine", ["tiny", *(pytest.param(n, marks=pytest.mark.long) for n in ("narrow_in", "coded"))]
 )
 def test_random_programs(machine: str) -> None:
-    trio, loads = Trio(MACHINES[machine]), 0
-    for seed in range(25):
-        program, timing = case(seed, MACHINES[machine])
-        loads += sum(o.name == "LOAD_PACKED" for o in program.ops)
-        assert not (lines := trio.differences(program, timing)), (seed, timing, lines)
-    assert loads
+    random_programs_agree(MACHINES[machine], "LOAD_PACKED")
