@@ -1,4 +1,7 @@
-"""Random small int8 TFLite graphs of several ops, as converters write them: scales per tensor, weights per channel."""
+"""Random small quantised TFLite graphs of several ops, as converters write them.
+
+int8 and int16 have weights of int8 with scales per channel; uint8, the older form, has weights of uint8 with one scale.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,12 @@ class Builder:
 
     Attributes:
         r: what everything is drawn by.
+        dtype: of all tensors but weights and biases.
         made: int8 tensors that an op or the caller writes.
     """
 
     r: np.random.Generator
+    dtype: str = "int8"
     tensors: list[T] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     made: list[T] = field(default_factory=list)
@@ -53,12 +58,28 @@ class Builder:
 
     def zero(self) -> int:
         """A zero point: often an end of the range or the middle."""
-        return (-128, 0, 127, self.integer(-128, 127))[self.integer(0, 3)]
+        if self.dtype == "int16":
+            return 0
+        return self.low + (0, 128, 255, self.integer(0, 255))[self.integer(0, 3)]
+
+    @property
+    def low(self) -> int:
+        """The least value of `dtype`."""
+        return int(np.iinfo(self.dtype).min)
+
+    def finer(self) -> int:
+        """Steps of `dtype` for one of 8 bits."""
+        return 256 if self.dtype == "int16" else 1
+
+    def values(self, shape: Sequence[int]) -> np.ndarray:
+        """Values of the whole range of `dtype`."""
+        info = np.iinfo(self.dtype)
+        return self.r.integers(info.min, info.max, shape, endpoint=True)
 
     def tensor(self, shape: Sequence[int], scale: Any, zero: Any, **others: Any) -> T:
         if math.prod(shape) > MOST or 0 in shape:
             raise NoOperand
-        t = T(f"t{len(self.tensors)}", tuple(shape), others.pop("dtype", "int8"), scale, zero, **others)
+        t = T(f"t{len(self.tensors)}", tuple(shape), others.pop("dtype", self.dtype), scale, zero, **others)
         self.tensors.append(t)
         return t
 
@@ -83,14 +104,14 @@ class Builder:
         return {"FusedActivationFunction": int(self.r.choice([0, 0, 1, 3]))}
 
 
-def random_quantized_tflite(seed: int, ops: int) -> TfliteGraph:
-    """A graph of about `ops` ops, and inputs of whole numbers for it."""
-    b = Builder(np.random.default_rng([seed, 77]))
+def random_quantized_tflite(seed: int, ops: int, dtype: str = "int8") -> TfliteGraph:
+    """A graph of about `ops` ops on tensors of `dtype` (int8, uint8, int16), and inputs of whole numbers for it."""
+    b = Builder(np.random.default_rng([seed, 77]), dtype)
     channels = int(b.r.choice([1, 3, 4, 8, 16, 19, 32]))
     shape = (1, b.integer(1, 14), b.integer(1, 14), channels) if b.chance(0.85) else (b.integer(1, 4), channels * 3)
     inputs = [b.tensor(shape, _scale(b), b.zero()) for _ in range(b.integer(1, 2))]
     b.made += inputs
-    names = list(_OPS)
+    names = [name for name in _OPS if name not in _ABSENT[dtype]]
     weights = np.array([_OPS[name][1] for name in names], float)
     for _ in range(8 * ops):
         if len(b.ops) >= ops:
@@ -111,13 +132,14 @@ def random_quantized_tflite(seed: int, ops: int) -> TfliteGraph:
 
 
 def _bytes(b: Builder, shape: Sequence[int]) -> np.ndarray:
-    kind = b.integer(0, 5)
-    values = b.r.integers(-128, 128, shape) if kind else b.r.choice([-128, -127, 0, 127], shape)
-    return values.astype(np.int8)
+    kind, high = b.integer(0, 5), np.iinfo(b.dtype).max
+    values = b.values(shape) if kind else b.r.choice([b.low, b.low + 1, b.low + high // 2 + 1, high], shape)
+    return values.astype(b.dtype)
 
 
 def _scale(b: Builder) -> float:
-    return float(np.float32(2.0 ** b.integer(-9, -2))) if b.chance(0.3) else float(np.float32(b.r.uniform(0.002, 0.2)))
+    scale = 2.0 ** b.integer(-9, -2) if b.chance(0.3) else b.r.uniform(0.002, 0.2)
+    return float(np.float32(scale / b.finer()))
 
 
 def _extents(t: T, kernel: tuple[int, int], stride: tuple[int, int], same: bool, dilation: int = 1) -> list[int]:
@@ -148,7 +170,7 @@ def _product(
     """An op with weights: per channel, some channels of nothing, biases that reach far."""
     n = out[-1]
     sw = np.exp(b.r.uniform(-7, -4, n)).astype(np.float32)
-    if (name == "FULLY_CONNECTED" and b.chance(0.7)) or b.chance(0.1):
+    if (name == "FULLY_CONNECTED" and b.chance(0.7)) or b.chance(0.1) or b.dtype == "uint8":
         sw[:] = sw[0]
     values = b.r.integers(-127, 128, w)
     if b.chance(0.2):
@@ -158,9 +180,14 @@ def _product(
         values = np.where(np.reshape(dead, [-1 if i == axis else 1 for i in range(len(w))]), 0, values)
     if len(set(sw.tolist())) == 1:
         sw = sw[:1]
-    weights = b.tensor(w, sw, 0, axis=axis, data=values)
-    reach = int(5400 * math.sqrt(terms) * (10 if b.chance(0.1) else 1))
-    bias = b.tensor((n,), sw * x.scale, 0, dtype="int32", data=b.r.integers(-reach, reach + 1, n))
+    if b.dtype == "uint8":
+        zero = b.integer(90, 165)
+        weights = b.tensor(w, sw, zero, data=np.clip(values + zero, 0, 255))
+    else:
+        weights = b.tensor(w, sw, 0, dtype="int8", axis=axis, data=values)
+    reach = int(5400 * b.finer() * math.sqrt(terms) * (10 if b.chance(0.1) else 1))
+    wide = "int64" if b.dtype == "int16" else "int32"
+    bias = b.tensor((n,), sw * x.scale, 0, dtype=wide, data=b.r.integers(-reach, reach + 1, n))
     scale = float(np.float32(x.scale * float(np.mean(sw)) * 5400 * math.sqrt(terms) / SPREAD))
     y = b.tensor(out, scale, b.zero())
     operands = [*before, weights, x] if before else [x, weights]
@@ -215,9 +242,9 @@ def _binary(b: Builder, name: str) -> None:
         y = same[b.integer(0, len(same) - 1)]
     else:
         shape = ((x.shape[-1],), (1,), x.shape, (1,) * (rank - 1) + (x.shape[-1],))[b.integer(0, 3)]
-        y = b.tensor(shape, _scale(b), b.zero(), data=b.r.integers(-128, 128, shape))
+        y = b.tensor(shape, _scale(b), b.zero(), data=b.values(shape))
     sums = float(x.scale + y.scale) * b.r.uniform(0.3, 1.2)
-    scale = x.scale * y.scale * b.r.uniform(20, 150) if name == "MUL" else sums
+    scale = x.scale * y.scale * b.finer() * b.r.uniform(20, 150) if name == "MUL" else sums
     out = b.tensor(x.shape, float(np.float32(scale)), b.zero())
     operands = [y, x] if b.chance(0.3) else [x, y]
     table = f"{name.capitalize()}Options"
@@ -228,13 +255,15 @@ def _table(b: Builder, name: str) -> None:
     x = b.pick()
     scale, zero, options, version = x.scale * b.r.uniform(0.4, 1.5), b.zero(), None, 2
     if name in ("LOGISTIC", "TANH"):
-        scale, zero = (1 / 256, -128) if name == "LOGISTIC" else (1 / 128, 0)
+        scale, zero = (1 / 256, b.low) if name == "LOGISTIC" else (1 / 128, b.low + 128)
     elif name == "LEAKY_RELU":
         options = ("LeakyReluOptions", {"Alpha": float(b.r.uniform(0.05, 0.9))})
     elif name == "HARD_SWISH" or name == "QUANTIZE":
         version = 1
     elif name == "SOFTMAX":
-        scale, zero, options = 1 / 256, -128, ("SoftmaxOptions", {"Beta": 1.0})
+        scale, zero, options = 1 / 256, b.low, ("SoftmaxOptions", {"Beta": 1.0})
+    if b.dtype == "int16" and name in ("LOGISTIC", "TANH", "SOFTMAX"):
+        scale, zero = 1 / 32768, 0
     b.op(name, [x], [b.tensor(x.shape, float(np.float32(scale)), zero)], options, version)
 
 
@@ -284,7 +313,7 @@ def _pad(b: Builder, name: str) -> None:
     shape = [n + sum(p) for n, p in zip(x.shape, around)]
     operands = [x, b.constant(around)]
     if name == "PADV2":
-        operands.append(b.tensor((1,), x.scale, x.zero, data=b.r.integers(-128, 128, 1)))
+        operands.append(b.tensor((1,), x.scale, x.zero, data=b.values((1,))))
     if name == "MIRROR_PAD" and any(max(p) >= n for n, p in zip(x.shape, around)):
         raise NoOperand
     options = ("MirrorPadOptions", {"Mode": b.integer(0, 1)}) if name == "MIRROR_PAD" else None
@@ -362,7 +391,7 @@ def _pair(b: Builder, name: str) -> None:
     x = b.pick()
     shape = x.shape if b.chance(0.3) else (x.shape[-1],)
     same = [t for t in b.made if t.shape == x.shape and (t.scale, t.zero) == (x.scale, x.zero)]
-    y = same[-1] if same and b.chance(0.5) else b.tensor(shape, x.scale, x.zero, data=b.r.integers(-128, 128, shape))
+    y = same[-1] if same and b.chance(0.5) else b.tensor(shape, x.scale, x.zero, data=b.values(shape))
     b.op(name, [x, y], [b.like(x, x.shape)], ("MaximumMinimumOptions", {}), 2)
 
 
@@ -378,7 +407,7 @@ def _matmul(b: Builder, name: str) -> None:
     a, c = flips[b.integer(0, len(flips) - 1)]
     shape = *x.shape[:-2], x.shape[-1 if a else -2], y.shape[-2 if c else -1]
     k = x.shape[-2 if a else -1]
-    out = b.tensor(shape, float(np.float32(x.scale * y.scale * 5400 * math.sqrt(k) / SPREAD)), b.zero())
+    out = b.tensor(shape, float(np.float32(x.scale * y.scale * b.finer() * 5400 * math.sqrt(k) / SPREAD)), b.zero())
     b.op(name, [x, y], [out], ("BatchMatMulOptions", {"AdjX": a, "AdjY": c}), 2)
 
 
@@ -403,4 +432,8 @@ _OPS: dict[str, tuple[Callable[[Builder, str], None], float]] = {
     "SPLIT": (_split, 1), "RESIZE_BILINEAR": (_resize, 1), "RESIZE_NEAREST_NEIGHBOR": (_resize, 1),
     "DEPTH_TO_SPACE": (_depth, 0.7), "SPACE_TO_DEPTH": (_depth, 0.7), "MAXIMUM": (_pair, 1), "MINIMUM": (_pair, 1),
     "BATCH_MATMUL": (_matmul, 1.5), "PACK": (_pack, 0.5),
+}  # fmt: skip
+#: By dtype: ops that LiteRT does not have for it.
+_ABSENT: dict[str, set[str]] = {
+    "int8": set(), "uint8": {"BATCH_MATMUL"}, "int16": {"HARD_SWISH", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH"},
 }  # fmt: skip

@@ -4,13 +4,15 @@ The int32 sum is scaled by a multiplier of 31 bits and rounded twice, which no f
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.importer.tflite.builder import TfliteBuilder
+from tilewright.compiler.importer.tflite.builder import PLANES, TfliteBuilder
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.schema import FileTensor
+from tilewright.compiler.importer.tflite.windows import Window
 from tilewright.isa.numerics import litert_multiplier
 
 #: The factor from scales of operands to that of the result from which on XNNPACK makes no product.
@@ -116,17 +118,27 @@ class BuiltinProduct:
                 )
 
 
-def spread(b: TfliteBuilder, x: str, t: FileTensor, strides: list[int]) -> str:
-    """Planes [N,C,H,W] with the zero point between their elements, strides - 1 times: a transposed convolution is a
-    convolution of them by flipped weights.
+def as_convolution(b: TfliteBuilder, window: Window, data: np.ndarray) -> tuple[Window, str, np.ndarray]:
+    """A transposed convolution by weights [O,kh,kw,C] as a convolution: its window, planes [N,C,H,W] with
+    `strides - 1` zero points between their elements, and flipped weights [O,C,kh,kw].
     """
+    kernel, pads = window.kernel, window.pads
+    around = [k - 1 - p + more for k, p, more in zip((*kernel, *kernel), pads, (0, 0, *window.extra))]
+    if min(around) < 0:
+        raise b.refuse(f"pads {pads} beyond the kernel {kernel}")
+    planes, turned = _spread(b, window), data[:, ::-1, ::-1].transpose(0, 3, 1, 2)
+    return replace(window, strides=[1, 1], pads=around), planes, turned
+
+
+def _spread(b: TfliteBuilder, window: Window) -> str:
+    x, t, (sh, sw) = b.value(window.x, PLANES), b.source(window.x), window.strides
     n, c, h, w = b.graph.tensor(x).shape
-    (sh, sw), zero = strides, b.constant("zero_point", b.byte_quant(t).zero_point.astype(t.dtype))
+    zero = b.constant("zero_point", b.steps(t)[1], t.dtype)
     shape = lambda *sizes: b.constant("shape", sizes, np.int64)
     if (sh, sw) == (1, 1):
         return x
-    apart = b.onnx("Reshape", [x, shape(n, c, h, 1, w, 1)], {"allowzero": 1})
-    padded = b.onnx("Pad", [apart, shape(*[0] * 9, sh - 1, 0, sw - 1), zero])
-    whole = b.onnx("Reshape", [padded, shape(n, c, h * sh, w * sw)], {"allowzero": 1})
+    apart = b.moved("Reshape", [x, shape(n, c, h, 1, w, 1)], {"allowzero": 1})
+    padded = b.moved("Pad", [apart, shape(*[0] * 9, sh - 1, 0, sw - 1), zero])
+    whole = b.moved("Reshape", [padded, shape(n, c, h * sh, w * sw)], {"allowzero": 1})
     ends = shape((h - 1) * sh + 1, (w - 1) * sw + 1)
-    return b.onnx("Slice", [whole, shape(0, 0), ends, shape(2, 3), shape(1, 1)])
+    return b.moved("Slice", [whole, shape(0, 0), ends, shape(2, 3), shape(1, 1)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from tilewright.compiler.graph.graph import Quant
@@ -11,7 +9,7 @@ from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.ops.quantized_op import ROUNDS_TWICE
 from tilewright.compiler.importer.tflite.builder import PLANES, TfliteBuilder
-from tilewright.compiler.importer.tflite.builtin import BuiltinProduct, check_types, left_to_builtin, spread
+from tilewright.compiler.importer.tflite.builtin import BuiltinProduct, as_convolution, check_types, left_to_builtin
 from tilewright.compiler.importer.tflite.products import Products
 from tilewright.compiler.importer.tflite.windows import Window
 
@@ -48,15 +46,10 @@ class ByteProducts(Products):
         b.quantized(conv, inputs, b.result(window.out, PLANES))
 
     def transposed(self, window: Window) -> None:
-        b, x, kernel = self.b, self.b.source(window.x), window.kernel
+        b = self.b
         data, scale, zero = self._weights(0, window.x)
-        if window.refused or left_to_builtin(b, x, b.source(1), scale):
-            around = [k - 1 - p + more for k, p, more in zip((*kernel, *kernel), window.pads, (0, 0, *window.extra))]
-            if min(around) < 0:
-                raise b.refuse(f"pads {window.pads} beyond the kernel {kernel}")
-            turned = data[:, ::-1, ::-1].transpose(0, 3, 1, 2)
-            planes = spread(b, b.value(window.x, PLANES), x, window.strides)
-            self._builtin(replace(window, strides=[1, 1], pads=around), planes, turned, scale, zero)
+        if window.refused or left_to_builtin(b, b.source(window.x), b.source(1), scale):
+            self._builtin(*as_convolution(b, window, data), scale, zero)
             return
         weights = self._constant(data.transpose(window.order), Quant.of(scale, zero, 1))
         inputs, reason = [b.value(window.x, PLANES), weights], ""
@@ -67,7 +60,7 @@ class ByteProducts(Products):
             inputs += self._bias(window.bias, len(data))
         y = b.result(window.out, PLANES)
         conv = QConvTranspose(
-            kernel=tuple(kernel), strides=tuple(window.strides), pads=tuple(window.pads),
+            kernel=tuple(window.kernel), strides=tuple(window.strides), pads=tuple(window.pads),
             output_padding=tuple(window.extra), reason=reason,
         )  # fmt: skip
         b.quantized(conv.clamped(*b.clamp(builtin=bool(reason))), inputs, y)

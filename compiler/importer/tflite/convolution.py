@@ -34,12 +34,12 @@ def convolution(b: TfliteBuilder, op: FileOp) -> None:
     _products(b).convolution(convolution_window(b))
 
 
-@handles("TRANSPOSE_CONV")
+@handles("TRANSPOSE_CONV", wide=True)
 def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
     """Imports TRANSPOSE_CONV. Inputs: output shape, weights [O,kh,kw,C], x, optional bias."""
     same = op.option("Padding", 0) == tflite.Padding.SAME
     window = transposed_window(b, 2, 3, b.ints(0, "output shape"), strides_of(b), same)
-    (ByteProducts(b) if b.quantised() else RealProducts(b)).transposed(window)
+    _products(b).transposed(window)
 
 
 @handles("Convolution2DTransposeBias")
@@ -65,28 +65,30 @@ def fully_connected(b: TfliteBuilder, op: FileOp) -> None:
     _products(b).product(*product_shapes(b))
 
 
-@handles("BATCH_MATMUL")
+@handles("BATCH_MATMUL", wide=True)
 def batch_matmul(b: TfliteBuilder, op: FileOp) -> None:
-    """Imports the product of two activations: of int8 as one op, of others by way of floats."""
-    names, quantised = [], b.quantised()
+    """Imports the product of two activations: of int8 as one op, of int16 in integers, of others by way of floats."""
+    names, wide, quantised = [], b.wide(), b.quantised()
     for k, accessor in ((0, "AdjX"), (1, "AdjY")):
         t, rank = b.source(k), len(b.shape(k))
         if rank < 2:
             raise b.damaged(f"input {k} has rank {rank}; 2 or more is accepted")
-        if quantised:
+        if quantised and not wide:
             b.byte_quant(t)
             if t.dtype != np.int8 or b.target().dtype != np.int8:
                 raise b.refuse(f"input {k} is {t.type_name}, the result {b.target().type_name}; int8 is accepted")
-        name = b.value(k) if quantised else b.real(k)
+        name = b.value(k) if quantised or wide else b.real(k)
         if op.option(accessor, False):
             name = b.moved("Transpose", [name], {"perm": [*range(rank - 2), rank - 1, rank - 2]})
         names.append(name)
-    if not quantised:
-        b.quantize_into(b.onnx("MatMul", names))
-        return
     (*first, m, k), (*second, rows, n) = (b.graph.tensor(name).shape for name in names)
     if rows != k:
         raise b.damaged(f"{list(b.shape(0))} and {list(b.shape(1))}")
-    y = b.result((*np.broadcast_shapes(first, second), m, n))
-    limits = b.clamp_of(b.target(), -np.inf, np.inf)
-    b.quantized(QMatMul(reason=ROUNDS_TWICE).clamped(*limits), names, y)
+    if wide:
+        WideProducts(b).batch(names)
+    elif quantised:
+        y = b.result((*np.broadcast_shapes(first, second), m, n))
+        limits = b.clamp_of(b.target(), -np.inf, np.inf)
+        b.quantized(QMatMul(reason=ROUNDS_TWICE).clamped(*limits), names, y)
+    else:
+        b.quantize_into(b.onnx("MatMul", names))

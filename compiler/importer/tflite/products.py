@@ -35,6 +35,10 @@ class Products(ABC):
         """Makes the convolution of input 0."""
 
     @abstractmethod
+    def transposed(self, window: Window) -> None:
+        """Makes the transposed convolution of input `window.x`."""
+
+    @abstractmethod
     def product(self, rows: int, out: tuple[int, ...]) -> None:
         """Makes the product of input 0 as [rows,K] by the weights [N,K], and then of shape `out`."""
 

@@ -6,9 +6,11 @@ import numpy as np
 
 from tilewright.compiler.graph.graph import Node, Tensor
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
-from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
+from tilewright.compiler.importer.tflite.fixed_point import Integers
+from tilewright.compiler.importer.tflite.handlers import PLAIN, WIDE, handles
 from tilewright.compiler.importer.tflite.movement import axis_of
 from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.importer.tflite.wide import one_scale
 
 _REDUCTIONS = {
     "SUM": "ReduceSum", "MEAN": "ReduceMean", "REDUCE_PROD": "ReduceProd", "REDUCE_MAX": "ReduceMax",
@@ -34,6 +36,16 @@ def reduce(b: TfliteBuilder, op: FileOp) -> None:
         return
     made = b.onnx(_REDUCTIONS[op.name], [x, b.constant("axes", axes, np.int64)], {"keepdims": keep})
     b.quantize_into(made)
+
+
+@handles("REDUCE_MAX", "REDUCE_MIN", table=WIDE)
+def wide_extremum(b: TfliteBuilder, op: FileOp) -> None:
+    one_scale(b, 0)
+    ints, axes, keep = Integers(b), axes_of(b, 1), int(bool(op.option("KeepDims", False)))
+    x = ints.of(b.value(0, FILE))
+    ints.finish(
+        b.onnx(_REDUCTIONS[op.name], [x, b.constant("axes", axes, np.int64)], {"keepdims": keep}) if axes else x
+    )
 
 
 @handles("ARG_MAX", "ARG_MIN", table=PLAIN)

@@ -7,11 +7,13 @@ import numpy as np
 
 from tilewright.compiler.graph.ops.interpolate import Places, QInterpolate
 from tilewright.compiler.importer.tflite.builder import PLANES, TfliteBuilder
-from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
+from tilewright.compiler.importer.tflite.fixed_point import Integers
+from tilewright.compiler.importer.tflite.handlers import PLAIN, WIDE, handles
 from tilewright.compiler.importer.tflite.movement import same_type
 from tilewright.compiler.importer.tflite.schema import FileOp
 
 _ONE = 1 << 11
+_WIDE_ONE = 1 << 10
 
 
 def _positions(n: int, out: int, align: bool, half_pixel: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -45,6 +47,37 @@ def byte_bilinear(b: TfliteBuilder, op: FileOp) -> None:
     b.quantized(QInterpolate(rows=rows, columns=columns), [b.value(0, PLANES)], y)
 
 
+@handles("RESIZE_BILINEAR", table=WIDE)
+def wide_bilinear(b: TfliteBuilder, op: FileOp) -> None:
+    """Imports LiteRT's reference kernel for integers: weights of 10 fractional bits from a rounded step between places,
+    one rounding at the end, ties away from zero."""
+    shape, size, align, half = _sizes(b)
+    same_type(b, 0)
+    ints = Integers(b)
+    value = ints.of(b.value(0, PLANES))
+    for axis, n, out in zip((2, 3), shape[1:3], size):
+        first, second, weight = _steps(b, n, out, align, half)
+        along = (-1, 1) if axis == 2 else (-1,)
+        ends = [b.onnx("Gather", [value, b.constant("places", p, np.int64)], {"axis": axis}) for p in (first, second)]
+        shares = [v.reshape(along) for v in (_WIDE_ONE - weight, weight)]
+        value = ints.add(*(ints.mul(end, share) for end, share in zip(ends, shares)))
+    ints.finish(ints.rounded_right(value, 20), PLANES)
+
+
+def _steps(b: TfliteBuilder, n: int, out: int, align: bool, half_pixel: bool) -> tuple[np.ndarray, ...]:
+    """First and second source index, and the weight of the second in 1/1024, which is below 0 before the first."""
+    aligned = align and out > 1
+    have, made = (n - 1, out - 1) if aligned else (n, out)
+    step = (_WIDE_ONE * have + made // 2) // made
+    x = np.arange(out, dtype=np.int64) * step
+    if half_pixel and not align:
+        x = x + step // 2 - _WIDE_ONE // 2
+    first = np.maximum(x // _WIDE_ONE, 0)
+    if first[-1] >= n:
+        raise b.refuse(f"{n} to {out}: the last place, in steps of {step} / 1024, lies beyond the image")
+    return first, np.minimum(-(-x // _WIDE_ONE), n - 1).clip(0), x - _WIDE_ONE * first
+
+
 @handles("RESIZE_BILINEAR", table=PLAIN)
 def real_bilinear(b: TfliteBuilder, op: FileOp) -> None:
     shape, size, align, half = _sizes(b)
@@ -64,7 +97,7 @@ def _nearest(n: int, out: int, align: bool, half_pixel: bool) -> np.ndarray:
     return np.clip(index.astype(np.int64), 0, n - 1)
 
 
-@handles("RESIZE_NEAREST_NEIGHBOR")
+@handles("RESIZE_NEAREST_NEIGHBOR", wide=True)
 def resize_nearest(b: TfliteBuilder, op: FileOp) -> None:
     shape, size, align, half = _sizes(b)
     same_type(b, 0)

@@ -55,7 +55,7 @@ def test_operator(op: str) -> None:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("op", ["CONV_2D", "DEPTHWISE_CONV_2D"])
+@pytest.mark.parametrize("op", ["CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"])
 def test_operator_on_the_npu(op: str) -> None:
     for seed in range(6):
         r = np.random.default_rng([seed, len(op)])

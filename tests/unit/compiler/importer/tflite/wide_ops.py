@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ def scale(r: Random, low: float = -12, high: float = -6) -> float:
 
 
 def _weighted(
-    r: Random, op: str, x: Any, w: Any, axis: int, y: Any, options: Any, per_channel: bool = True, biased: bool = True
-) -> bytes:
+    r: Random, op: str, x: Any, w: Any, axis: int, y: Any, options: Any, per_channel: bool = True, biased: bool = True,
+    before: Sequence[str] = ("x", "w"),
+) -> bytes:  # fmt: skip
     """The scale of the result makes its steps about as common as those of the operand; some results are clamped."""
     o, sx = y[-1], scale(r)
     sw: Any = np.exp(r.uniform(-7, -4, o if per_channel else 1)).astype(np.float32)
@@ -29,7 +30,9 @@ def _weighted(
         T("x", x, "int16", sx), T("w", w, "int8", sw, 0, axis, r.integers(-127, 128, w)),
         T("y", y, "int16", sy),
     ]  # fmt: skip
-    inputs = ["x", "w"]
+    inputs = list(before)
+    if "shape" in before:
+        tensors.append(T("shape", (len(y),), "int32", data=np.array(y)))
     if biased:
         most = int(1e7)
         tensors.append(T("b", (o,), "int64", np.broadcast_to(sx * sw, (o,)), 0, 0, r.integers(-most, most, o)))
@@ -51,6 +54,45 @@ def conv_case(op: str, r: Random) -> bytes:
         options["DepthMultiplier"] = o // c
         shape, axis, kind = (1, k, k, o), 3, "DepthwiseConv2DOptions"
     return _weighted(r, op, (1, 12, 9, c), shape, axis, (1, *out, o), (kind, options), bool(r.integers(4)))
+
+
+def transposed_case(op: str, r: Random) -> bytes:
+    """Strides within and beyond the kernel; with SAME padding, and with borders that no window reaches."""
+    k, c, stride, padding = (int(r.choice(v)) for v in ((1, 2, 3, 4), (3, 8, 20), (1, 2, 3), (0, 1)))
+    out = [n * stride if padding == 0 else (n - 1) * stride + max(k, stride) for n in (7, 5)]
+    options = {
+        "Padding": padding,
+        "StrideH": stride,
+        "StrideW": stride,
+        "FusedActivationFunction": int(r.choice([NONE, RELU])),
+    }
+    return _weighted(
+        r, op, (1, 7, 5, c), (12, k, k, c), 0, (1, *out, 12), ("TransposeConvOptions", options), bool(r.integers(4)),
+        bool(r.integers(2)), ("shape", "w", "x"),
+    )  # fmt: skip
+
+
+def batch_case(op: str, r: Random) -> bytes:
+    """A product of two activations, of which one may be a constant, turned or not."""
+    lead, m, k, n = [[], [2], [2, 3]][int(r.integers(3))], 5, int(r.choice([1, 9, 300])), 7
+    a, c = bool(r.integers(2)), bool(r.integers(2))
+    x, w = [*lead, *((k, m) if a else (m, k))], [*lead, *((n, k) if c else (k, n))]
+    sx, sw = scale(r), scale(r)
+    sy = float(sx * sw * 19000 * np.sqrt(k) * r.uniform(0.2, 1.5))
+    data = r.integers(-32768, 32768, w) if r.integers(2) else None
+    tensors = [T("x", x, "int16", sx), T("w", w, "int16", sw, data=data), T("y", [*lead, m, n], "int16", sy)]
+    node = Op(op, ["x", "w"], ["y"], ("BatchMatMulOptions", {"AdjX": a, "AdjY": c}), 4)
+    return Model(tensors, [node], ["x"] if data is not None else ["x", "w"], ["y"]).build()
+
+
+def resize_case(op: str, r: Random) -> bytes:
+    n, out, kind, s = r.integers(1, 12, 2), r.integers(1, 40, 2), int(r.integers(3)), scale(r)
+    tensors = [
+        T("x", (1, *n, 5), "int16", s), T("size", (2,), "int32", data=out), T("y", (1, *out, 5), "int16", s),
+    ]  # fmt: skip
+    table = "ResizeBilinearOptions" if op == "RESIZE_BILINEAR" else "ResizeNearestNeighborOptions"
+    options = (table, {"AlignCorners": kind == 1, "HalfPixelCenters": kind == 2})
+    return Model(tensors, [Op(op, ["x", "size"], ["y"], options, 4)], ["x"], ["y"]).build()
 
 
 def fully_connected_case(op: str, r: Random) -> bytes:
@@ -98,7 +140,7 @@ def pool_case(op: str, r: Random) -> bytes:
     return unary(op, x, y, ("Pool2DOptions", options), 3)
 
 
-def mean_case(op: str, r: Random) -> bytes:
+def reduce_case(op: str, r: Random) -> bytes:
     rank, keep = int(r.integers(1, 5)), bool(r.integers(2))
     shape = [int(v) for v in r.integers(1, 9, rank)]
     axes = sorted(r.choice(rank, int(r.integers(1, rank + 1)), replace=False).tolist())
@@ -106,7 +148,7 @@ def mean_case(op: str, r: Random) -> bytes:
     s = scale(r)
     tensors = [
         T("x", shape, "int16", s), T("axes", (len(axes),), "int32", data=np.array(axes)),
-        T("y", out, "int16", s * r.choice([1.0, 0.37, 0.9, 1.7])),
+        T("y", out, "int16", s * r.choice([1.0, 0.37, 0.9, 1.7]) if op == "MEAN" else s),
     ]  # fmt: skip
     return Model(
         tensors, [Op(op, ["x", "axes"], ["y"], ("ReducerOptions", {"KeepDims": keep}), 3)], ["x"], ["y"]
@@ -147,10 +189,13 @@ def quantize_case(op: str, r: Random) -> bytes:
 #: Operators of 16-bit activations.
 CASES: dict[str, Callable[[str, Random], bytes]] = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), conv_case),
+    "TRANSPOSE_CONV": transposed_case,
     "FULLY_CONNECTED": fully_connected_case,
+    "BATCH_MATMUL": batch_case,
     **dict.fromkeys(("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM"), binary_case),
     **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), pool_case),
-    "MEAN": mean_case,
+    **dict.fromkeys(("MEAN", "REDUCE_MAX", "REDUCE_MIN"), reduce_case),
+    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), resize_case),
     **dict.fromkeys(("RELU", "RELU6", "LEAKY_RELU", "LOGISTIC", "TANH"), function_case),
     "SOFTMAX": softmax_case,
     "QUANTIZE": quantize_case,
