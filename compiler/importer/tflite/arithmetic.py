@@ -12,6 +12,7 @@ from tilewright.compiler.importer.tflite.elementwise import operands
 from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
 from tilewright.compiler.importer.tflite.schema import FileOp
 from tilewright.compiler.importer.tflite.tables import RELUS
+from tilewright.compiler.importer.tflite.wide import one_scale
 
 _ONE_NODE = {
     "ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "LOG": "Log", "SQRT": "Sqrt", "SIN": "Sin", "COS": "Cos", "SIGN": "Sign",
@@ -110,10 +111,23 @@ def compare(b: TfliteBuilder, op: FileOp) -> None:
     b.quantize_into(b.onnx("Not", [found]) if op.name == "NOT_EQUAL" else found, form)
 
 
-@handles("SELECT", "SELECT_V2", table=PLAIN)
+@handles("SELECT", "SELECT_V2", table=PLAIN, wide=True)
 def select(b: TfliteBuilder, op: FileOp) -> None:
-    choice, names = b.value(0, FILE), [b.real(1), b.real(2)]
+    if b.wide():
+        one_scale(b, 1, 2)
+    choice, names = b.value(0, FILE), [b.value(k, FILE) if b.wide() else b.real(k) for k in (1, 2)]
     shape, rank = b.shape(0), len(b.shape(1))
     if op.name == "SELECT" and len(shape) == 1 and rank > 1:
         choice = b.reshaped(choice, [*shape, *[1] * (rank - 1)])
     b.quantize_into(b.onnx("Where", [choice, *names]))
+
+
+@handles("ADD_N", table=PLAIN)
+def add_all(b: TfliteBuilder, op: FileOp) -> None:
+    """Imports the sum of all inputs, floats or integers, in their order."""
+    if b.quantised():
+        raise b.refuse("8-bit tensors are not supported; floats and integers are")
+    total, *others = (b.value(k, FILE) for k in range(len(op.inputs)))
+    for name in others:
+        total = b.onnx("Add", [total, name])
+    b.quantize_into(total)

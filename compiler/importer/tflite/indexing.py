@@ -30,7 +30,7 @@ def range_op(b: TfliteBuilder, op: FileOp) -> None:
     _constant_result(b, np.arange(start, limit, step))
 
 
-@handles("FILL", "BROADCAST_TO", table=PLAIN)
+@handles("FILL", "BROADCAST_TO", table=PLAIN, wide=True)
 def fill(b: TfliteBuilder, op: FileOp) -> None:
     value, dims = (1, 0) if op.name == "FILL" else (0, 1)
     shape = b.ints(dims, "shape")
@@ -172,6 +172,35 @@ def gather_nd(b: TfliteBuilder, op: FileOp) -> None:
     same_type(b, 0)
     out = [*indices[:-1], *shape[indices[-1] :]]
     move(b, "GatherND", [b.value(0), _indices(b, 1)], {"batch_dims": 0}, out, FILE)
+
+
+@moves("DYNAMIC_UPDATE_SLICE")
+def update_slice(b: TfliteBuilder, op: FileOp) -> None:
+    """Imports DYNAMIC_UPDATE_SLICE: input 1 replaces a part of input 0 that begins at input 2; a part that would reach
+    beyond the end begins earlier."""
+    shape, update = b.shape(0), b.shape(1)
+    if len(update) != len(shape) or b.shape(2) != (len(shape),) or any(u > n for u, n in zip(update, shape)):
+        raise b.damaged(f"{list(update)} from {list(b.shape(2))} values on in {list(shape)}")
+    same_type(b, 0, 1)
+    steps = np.cumprod([1, *shape[:0:-1]], dtype=np.int64)[::-1]
+    room = np.array([n - u for n, u in zip(shape, update)], np.int64)
+    start = b.onnx("Max", [_indices(b, 2), b.constant("first", np.zeros_like(room))])
+    start = b.onnx("Mul", [b.onnx("Min", [start, b.constant("last", room)]), b.constant("steps", steps)])
+    places = np.ravel(sum(np.indices(update)[i] * step for i, step in enumerate(steps))).astype(np.int64)
+    first = b.onnx("ReduceSum", [start, b.constant("axes", [0], np.int64)], {"keepdims": 1})
+    where = b.onnx("Add", [b.constant("places", places), first])
+    flat = [b.reshaped(b.value(k), [-1]) for k in (0, 1)]
+    made = b.onnx("ScatterElements", [flat[0], where, flat[1]], {"axis": 0})
+    b.reshaped(made, shape, b.result(shape))
+
+
+@handles("SCATTER_ND", table=PLAIN)
+def scatter_nd(b: TfliteBuilder, op: FileOp) -> None:
+    """Imports SCATTER_ND: values at the same place are added. Inputs: indices, values, shape."""
+    if b.quantised():
+        raise b.refuse("8-bit tensors are not supported; floats and integers are")
+    zeros = b.constant("zeros", np.zeros(b.ints(2, "shape"), b.source(1).dtype))
+    b.quantize_into(b.onnx("ScatterND", [zeros, _indices(b, 0), b.value(1)], {"reduction": "add"}))
 
 
 @handles("ONE_HOT", table=PLAIN)

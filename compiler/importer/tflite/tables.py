@@ -96,9 +96,8 @@ def function(b: TfliteBuilder, op: FileOp) -> None:
         builtin(b, _BUILTIN[op.name])
 
 
-@handles("GELU")
-def gelu(b: TfliteBuilder, op: FileOp) -> None:
-    """Imports GELU in float32, like the kernel: where the factor of x is 2 but for rounding, ties are common."""
+def gelu(b: TfliteBuilder) -> Callable[[np.ndarray], np.ndarray]:
+    """The op's GELU in float32, like the kernel: where the factor of x is 2 but for rounding, ties are common."""
     half, one = np.float32(0.5), np.float32(1)
 
     def by_erfc(x: np.ndarray) -> np.ndarray:
@@ -110,7 +109,12 @@ def gelu(b: TfliteBuilder, op: FileOp) -> None:
         values: np.ndarray = half * x * (one + np.tanh(inside.astype(np.float64)).astype(np.float32))
         return values
 
-    builtin(b, by_tanh if op.option("Approximate", False) else by_erfc)
+    return by_tanh if b.op.option("Approximate", False) else by_erfc
+
+
+@handles("GELU")
+def byte_gelu(b: TfliteBuilder, op: FileOp) -> None:
+    builtin(b, gelu(b))
 
 
 @handles("RSQRT")

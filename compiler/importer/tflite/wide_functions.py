@@ -1,4 +1,4 @@
-"""Functions of 16-bit activations, by LiteRT's reference kernels: RELU and its kin, LOGISTIC, TANH, SOFTMAX."""
+"""Functions of 16-bit activations, by LiteRT's reference kernels: RELU and its kin, LOGISTIC, TANH, GELU, SOFTMAX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder, hal
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import WIDE, handles
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.importer.tflite.tables import RELUS
+from tilewright.compiler.importer.tflite.tables import RELUS, gelu
 from tilewright.compiler.importer.tflite.wide import scaled
 from tilewright.isa.numerics import litert_multiplier
 
@@ -101,28 +101,68 @@ def tanh(b: TfliteBuilder, op: FileOp) -> None:
     _by_table(b, np.where(x >= 0, y - (1 << 23) + (1 << 7), (1 << 23) - y + (1 << 7) - 1) >> 8)
 
 
-# --- SOFTMAX: exponentials and a reciprocal by tables of 513 entries ---
+# --- EXP, LOG, RSQRT, GELU, and what SOFTMAX needs: tables of 513 entries, and straight lines between ---
 
 
-def line_table(function: Callable[[Array], Array], first: float, step: float) -> Array:
-    """A table of a function from `first` on in 512 steps as Q15; points are moved by half the line's middle error."""
-    steps, scale = np.arange(512), 32768.0
-    at, middle, behind = (function(first + (steps + k) * step) * scale for k in (0.0, 0.5, 1.0))
+def line_table(function: Callable[[Array], Array], first: Array, step: Array, scale: Array) -> Array:
+    """A table of a function from `first` on in 512 steps, times `scale`; points are moved by half the line's middle
+    error. The type of the scalars is that of the arithmetic."""
+    steps = np.arange(512).astype(first.dtype)
+    starts = first + steps * step
+    at, middle, behind = (function(x) * scale for x in (starts, starts + step / 2, first + (steps + 1) * step))
     error = half_away((behind + half_away(at)) / 2) - half_away(middle)
-    last = half_away(function(np.array([first + 512 * step])) * scale)
+    last = half_away(function(np.atleast_1d(first + 512 * step)) * scale)
     return np.asarray(np.clip(np.append(half_away(at) - half_away(error / 2), last), LOWEST, HIGHEST), np.int64)
+
+
+def _lined(b: TfliteBuilder, function: Callable[[Array], Array]) -> None:
+    """Makes the output a function of input 0, float32 to float32."""
+    sx, sy = b.wide_scale(b.source(0)), b.wide_scale(b.target())
+    ends = sx * np.float32(LOWEST), sx * np.float32(HIGHEST)
+    scale = np.float32(1 << 16) / (sy * np.float32(HIGHEST) - sy * np.float32(LOWEST))
+    with np.errstate(all="ignore"):
+        points = line_table(function, ends[0], (ends[1] - ends[0]) / 512, scale)
+    at, rest = (_EVERY >> 7) + 256, _EVERY & 127
+    form, ints = b.layout(0), Integers(b)
+    table = points[at] + ((points[at + 1] - points[at]) * rest + 64 >> 7)
+    ints.finish(ints.looked_up(ints.of(b.value(0, form)), table.astype(np.int16)), form)
+
+
+def _float_function(op: str, sy: np.float32) -> Callable[[Array], Array]:
+    """EXP, LOG or RSQRT of float32; the last two give an end of the result's range at 0 and below."""
+
+    def exact(function: Callable[[Array], Array], x: Array, otherwise: float) -> Array:
+        return np.where(x > 0, function(x.astype(np.float64)), otherwise).astype(np.float32)
+
+    return {
+        "EXP": lambda x: np.exp(x.astype(np.float64)).astype(np.float32),
+        "LOG": lambda x: exact(np.log, x, float(LOWEST * sy)),
+        "RSQRT": lambda x: exact(lambda v: 1 / np.sqrt(v), x, float(HIGHEST * sy)),
+    }[op]
+
+
+@handles("EXP", "LOG", "RSQRT", "GELU", table=WIDE)
+def function(b: TfliteBuilder, op: FileOp) -> None:
+    _lined(b, gelu(b) if op.name == "GELU" else _float_function(op.name, b.wide_scale(b.target())))
+
+
+@handles("ABS", table=WIDE)
+def absolute(b: TfliteBuilder, op: FileOp) -> None:
+    ratio, form, ints = float(b.wide_scale(b.source(0)) / b.wide_scale(b.target())), b.layout(0), Integers(b)
+    x = b.onnx("Abs", [ints.of(b.value(0, form))])
+    ints.finish(x if ratio == 1 else scaled(b, x, -LOWEST, *litert_multiplier(ratio)), form)
 
 
 @lru_cache(maxsize=1)
 def exponentials() -> Array:
     """The table of exp from -10 to 0."""
-    return line_table(np.exp, -10.0, 10.0 / 512)
+    return line_table(np.exp, *np.array([-10.0, 10.0 / 512, 32768.0]))
 
 
 @lru_cache(maxsize=1)
 def reciprocals() -> Array:
     """The table of 1 / (1 + x) from 0 to 1."""
-    return line_table(lambda x: 1 / (1 + x), 0.0, 1.0 / 512)
+    return line_table(lambda x: 1 / (1 + x), *np.array([0.0, 1.0 / 512, 32768.0]))
 
 
 def _looked_up(b: TfliteBuilder, ints: Integers, x: str, table: Array) -> str:

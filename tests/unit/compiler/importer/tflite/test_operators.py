@@ -190,3 +190,36 @@ def test_product_of_a_tensor_with_itself(dtype: str) -> None:
         options = ("MulOptions", {"FusedActivationFunction": k % 2})
         node = Op("MUL", ["x", "x"], ["y"], options, 2)
         compare(Model([x, y], [node], ["x"], ["y"]).build(), np.random.default_rng(k))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "float32"])
+@pytest.mark.parametrize("start", [[1, 2, 0], [5, -3, 7]])
+def test_a_part_replaced_at_a_place_that_is_an_input(start: list[int], dtype: str) -> None:
+    """A part that would reach beyond an end begins earlier."""
+    r, scale = np.random.default_rng(0), 0.01 if dtype in ("int8", "int16") else None
+    tensors = [T("x", (4, 6, 3), dtype, scale), T("part", (2, 3, 2), dtype, scale), T("y", (4, 6, 3), dtype, scale)]
+    tensors.append(T("start", (3,), "int32"))
+    op = Op("DYNAMIC_UPDATE_SLICE", ["x", "part", "start"], ["y"], None, 2)
+    data = Model(tensors, [op], ["x", "part", "start"], ["y"]).build()
+    inputs = {t.name: r.normal(0, 50, t.shape).astype(dtype) for t in tensors[:2]} | {
+        "start": np.array(start, np.int32)
+    }
+    with tw.Device("functional") as device:
+        got = device.run(tw.compile(data, "tiny"), inputs)
+    np.testing.assert_array_equal(got["y"], LiteRtReference(data).run(inputs)["y"])
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_sums_of_many_and_at_places(dtype: str) -> None:
+    """ADD_N of three, and SCATTER_ND with a place named twice."""
+    tensors = [T(name, (4, 6), dtype) for name in "abcs"] + [
+        T("i", (4, 1), "int32", data=np.array([[1], [4], [1], [0]]))
+    ]
+    tensors += [T("shape", (2,), "int32", data=np.array([5, 6])), T("y", (5, 6), dtype)]
+    ops = [Op("ADD_N", ["a", "b", "c"], ["s"]), Op("SCATTER_ND", ["i", "s", "shape"], ["y"])]
+    r = np.random.default_rng(1)
+    inputs = {name: r.normal(0, 50, (4, 6)).astype(dtype) for name in "abc"}
+    data = Model(tensors, ops, ["a", "b", "c"], ["y"]).build()
+    with tw.Device("functional") as device:
+        got = device.run(tw.compile(data, "tiny"), inputs)
+    np.testing.assert_allclose(got["y"], LiteRtReference(data).run(inputs)["y"], rtol=1e-6)

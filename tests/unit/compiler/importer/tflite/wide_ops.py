@@ -167,6 +167,33 @@ def function_case(op: str, r: Random) -> bytes:
     return unary(op, x, y, options, 2 if op != "RELU" else 3)
 
 
+def line_case(op: str, r: Random) -> bytes:
+    """A function by lines over all 65,536 values; RSQRT, which stops at numbers below 0, of their magnitudes."""
+    shape, sx = (1, 64, 64, 16), scale(r, -10, -7)
+    top = sx * 32768
+    sy = {"EXP": np.exp(top), "LOG": np.log(top) + 1, "RSQRT": sx**-0.5 / 4, "GELU": top, "ABS": top}[op] / 32768
+    sy = float(np.float32(abs(sy) * r.choice([1.0, 0.4, 1.3])))
+    if op == "ABS" and r.integers(2):
+        sy = sx
+    options = ("GeluOptions", {"Approximate": bool(r.integers(2))}) if op == "GELU" else None
+    tensors = [T("x", shape, "int16", sx), T("m", shape, "int16", sx), T("y", shape, "int16", sy)]
+    if op != "RSQRT":
+        return unary(op, tensors[0], tensors[2], options, 1 if op == "EXP" else 2)
+    return Model(tensors, [Op("ABS", ["x"], ["m"], None, 2), Op(op, ["m"], ["y"], None, 2)], ["x"], ["y"]).build()
+
+
+def select_case(op: str, r: Random) -> bytes:
+    """A choice between two tensors by a comparison of integers, and a row repeated."""
+    shape, s = (4, 6, 8), scale(r)
+    if op == "BROADCAST_TO":
+        tensors = [T("x", (6, 1), "int16", s), T("c", (3,), "int32", data=np.array(shape)), T("y", shape, "int16", s)]
+        return Model(tensors, [Op(op, ["x", "c"], ["y"], None, 2)], ["x"], ["y"]).build()
+    tensors = [T(name, shape, "int16", s) for name in "aby"] + [T("k", shape, "int32"), T("c", shape, "bool")]
+    tensors.append(T("zero", (1,), "int32", data=np.zeros(1)))
+    ops = [Op("LESS", ["k", "zero"], ["c"]), Op(op, ["c", "a", "b"], ["y"], None, 1)]
+    return Model(tensors, ops, ["k", "a", "b"], ["y"]).build()
+
+
 def softmax_case(op: str, r: Random) -> bytes:
     n = int(r.choice([1, 2, 10, 100, 1000]))
     beta = float(r.choice([1.0, 1.0, 0.5]))
@@ -197,6 +224,8 @@ CASES: dict[str, Callable[[str, Random], bytes]] = {
     **dict.fromkeys(("MEAN", "REDUCE_MAX", "REDUCE_MIN"), reduce_case),
     **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), resize_case),
     **dict.fromkeys(("RELU", "RELU6", "LEAKY_RELU", "LOGISTIC", "TANH"), function_case),
+    **dict.fromkeys(("EXP", "LOG", "RSQRT", "GELU", "ABS"), line_case),
+    **dict.fromkeys(("SELECT_V2", "BROADCAST_TO"), select_case),
     "SOFTMAX": softmax_case,
     "QUANTIZE": quantize_case,
 }
