@@ -104,7 +104,7 @@ def tanh(b: TfliteBuilder, op: FileOp) -> None:
 # --- EXP, LOG, RSQRT, GELU, and what SOFTMAX needs: tables of 513 entries, and straight lines between ---
 
 
-def line_table(function: Callable[[Array], Array], first: Array, step: Array, scale: Array) -> Array:
+def line_table(function: Callable[[Array], Array], first: np.floating, step: np.floating, scale: np.floating) -> Array:
     """A table of a function from `first` on in 512 steps, times `scale`; points are moved by half the line's middle
     error. The type of the scalars is that of the arithmetic."""
     steps = np.arange(512).astype(first.dtype)
