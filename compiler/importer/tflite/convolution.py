@@ -1,4 +1,4 @@
-"""CONV_2D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV, FULLY_CONNECTED and BATCH_MATMUL, on every type of activation."""
+"""CONV_2D and _3D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV, FULLY_CONNECTED and BATCH_MATMUL, on every type of activation."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.ops.quantized_op import ROUNDS_TWICE
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
 from tilewright.compiler.importer.tflite.byte_products import ByteProducts
-from tilewright.compiler.importer.tflite.handlers import handles
+from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
 from tilewright.compiler.importer.tflite.package import tflite
 from tilewright.compiler.importer.tflite.products import Products
 from tilewright.compiler.importer.tflite.real_products import RealProducts
 from tilewright.compiler.importer.tflite.schema import FileOp
 from tilewright.compiler.importer.tflite.wide_products import WideProducts
 from tilewright.compiler.importer.tflite.windows import (
+    Window,
     convolution_window,
     image,
     product_shapes,
     strides_of,
     transposed_window,
     weights_shape,
+    windows,
 )
 
 
@@ -32,6 +34,23 @@ def _products(b: TfliteBuilder) -> Products:
 @handles("CONV_2D", "DEPTHWISE_CONV_2D", wide=True)
 def convolution(b: TfliteBuilder, op: FileOp) -> None:
     _products(b).convolution(convolution_window(b))
+
+
+@handles("CONV_3D", table=PLAIN)
+def convolution_3d(b: TfliteBuilder, op: FileOp) -> None:
+    """Imports CONV_3D of floats: x [N,D,H,W,C], weights [kd,kh,kw,C/group,O], optional bias."""
+    if b.quantised():
+        raise b.refuse("8-bit tensors are not supported; floats are")
+    shape, weights = b.shape(0), weights_shape(b, 5)
+    if len(shape) != 5 or shape[4] % weights[3]:
+        raise b.damaged(f"input {list(shape)} and weights {list(weights)}")
+    kernel, strides = list(weights[:3]), [op.option(f"Stride{axis}", 1) for axis in "DHW"]
+    dilations = [op.option(f"Dilation{axis}Factor", 1) for axis in "DHW"]
+    out, pads = windows(b, shape[1:4], kernel, strides, dilations)
+    window = Window(
+        kernel, strides, pads, (shape[0], weights[4], *out), 4, (4, 3, 0, 1, 2), dilations, shape[4] // weights[3]
+    )
+    RealProducts(b).convolution_3d(window)
 
 
 @handles("TRANSPOSE_CONV", wide=True)

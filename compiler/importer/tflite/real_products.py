@@ -23,10 +23,21 @@ class RealProducts(Products):
         self._convolved("ConvTranspose", window, sliding)
 
     def _convolved(self, op: str, window: Window, sliding: Mapping[str, Any]) -> None:
+        b = self.b
+        b.quantize_into(self._sums(op, window, sliding, b.real(window.x, PLANES)), PLANES)
+
+    def convolution_3d(self, window: Window) -> None:
+        """Makes the convolution of input 0, [N,D,H,W,C]."""
+        b = self.b
+        planes = b.onnx("Transpose", [b.real(0)], {"perm": [0, 4, 1, 2, 3]})
+        made = self._sums("Conv", window, window.sliding, planes)
+        b.quantize_into(b.onnx("Transpose", [made], {"perm": [0, 2, 3, 4, 1]}))
+
+    def _sums(self, op: str, window: Window, sliding: Mapping[str, Any], x: str) -> str:
+        """The convolution of planes `x` with its fused activation."""
         b, data = self.b, np.ascontiguousarray(self._weights().transpose(window.order))
-        inputs = [b.real(window.x, PLANES), b.constant("weights", data), *self._bias(window.bias, window.out[1])]
-        made = b.onnx(op, inputs, {"kernel_shape": window.kernel, **sliding})
-        b.quantize_into(b.activated(made), PLANES)
+        inputs = [x, b.constant("weights", data), *self._bias(window.bias, window.out[1])]
+        return b.activated(b.onnx(op, inputs, {"kernel_shape": window.kernel, **sliding}))
 
     def product(self, rows: int, out: tuple[int, ...]) -> None:
         b, (n, k) = self.b, self.b.shape(1)

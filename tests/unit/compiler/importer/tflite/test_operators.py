@@ -223,3 +223,20 @@ def test_sums_of_many_and_at_places(dtype: str) -> None:
     with tw.Device("functional") as device:
         got = device.run(tw.compile(data, "tiny"), inputs)
     np.testing.assert_allclose(got["y"], LiteRtReference(data).run(inputs)["y"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("stride, dilation, same", [(1, 1, True), (2, 1, True), (1, 2, False), (2, 1, False)])
+def test_convolution_in_three_dimensions(stride: int, dilation: int, same: bool) -> None:
+    r = np.random.default_rng(2)
+    kernel, size = (2, 3, 1), (6, 7, 5)
+    reach = [(k - 1) * dilation + 1 for k in kernel]
+    out = [-(-(n if same else n - k + 1) // stride) for n, k in zip(size, reach)]
+    options: dict[str, int] = {"Padding": int(not same), "FusedActivationFunction": 1}
+    options |= {f"Stride{axis}": stride for axis in "DHW"} | {f"Dilation{axis}Factor": dilation for axis in "DHW"}
+    tensors = [
+        T("x", (2, *size, 3), "float32"), T("w", (*kernel, 3, 4), "float32", data=r.normal(0, 1, (*kernel, 3, 4))),
+        T("b", (4,), "float32", data=r.normal(0, 1, 4)), T("y", (2, *out, 4), "float32"),
+    ]  # fmt: skip
+    compare(
+        Model(tensors, [Op("CONV_3D", ["x", "w", "b"], ["y"], ("Conv3DOptions", options))], ["x"], ["y"]).build(), r
+    )
