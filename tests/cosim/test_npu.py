@@ -23,4 +23,4 @@ def run(config: NpuConfig, **settings: object) -> None:
 
 @pytest.mark.parametrize("name", ["tiny", pytest.param("wide", marks=pytest.mark.long)])
 def test_random_programs(name: str) -> None:
-    run(CONFIGS[name], count=3)
+    run(CONFIGS[name], count=2)

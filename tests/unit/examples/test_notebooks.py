@@ -54,6 +54,7 @@ def test_kernel_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.cosim
+@pytest.mark.long
 def test_add_an_instruction(tmp_path: Path) -> None:
     """An instruction's source goes into a copy of the checkout, whose machine equals numpy on all devices and pays."""
     path = FOLDER / "add_an_instruction.py"

@@ -30,16 +30,21 @@ minimise = ["cycles", "lut"]
 """
 
 
+Known = dict[tuple[str, str], dict[str, Any]]
+
+
 class Here:
     """Does the tasks in this process and counts them.
 
     Args:
         seed: of an order of its own, None for the given one.
         most: tasks after which it stops, as by Ctrl-C.
+        known: results by the task's kind and key, of sweeps before and of this one.
     """
 
-    def __init__(self, seed: int | None = None, most: int = 1_000_000) -> None:
+    def __init__(self, seed: int | None = None, most: int = 1_000_000, known: Known | None = None) -> None:
         self.rng, self.left = None if seed is None else random.Random(seed), most
+        self.known = {} if known is None else known
         self.tasks: list[Task] = []
 
     @property
@@ -56,7 +61,9 @@ class Here:
                 raise KeyboardInterrupt
             self.left -= 1
             self.tasks.append(task)
-            yield task, worker.evaluate(task.job)
+            if (task.kind, task.key) not in self.known:
+                self.known[task.kind, task.key] = worker.evaluate(task.job)
+            yield task, self.known[task.kind, task.key]
 
     def close(self) -> None: ...
 

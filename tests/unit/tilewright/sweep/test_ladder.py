@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tilewright
-from tests.unit.tilewright.sweep.here import MODEL, Here, loaded
+from tests.unit.tilewright.sweep.here import MODEL, Here, Known, loaded
 from tilewright.api.source import ModelSource
 from tilewright.cli.commands.sweep import _Shown
 from tilewright.compiler.options import CompileOptions
@@ -45,6 +45,12 @@ NETWORKS = {
 
 
 @pytest.fixture(scope="module")
+def known() -> Known:
+    """What sweeps over `TABLE` computed so far: their objectives differ, the programs do not."""
+    return {}
+
+
+@pytest.fixture(scope="module")
 def networks() -> list[Network]:
     return loaded(NETWORKS)
 
@@ -67,11 +73,11 @@ def front(points: list[dict[str, Any]]) -> dict[int, tuple[float, ...]]:
 
 
 @pytest.mark.slow
-def test_the_front_is_that_of_all_points_at_full_effort(networks: list[Network], tmp_path: Path) -> None:
+def test_the_front_is_that_of_all_points_at_full_effort(networks: list[Network], known: Known, tmp_path: Path) -> None:
     """Front and all values of both sweeps agree; every pruned point truly loses to the one named."""
-    everything = Here(seed=0)
+    everything = Here(seed=0, known=known)
     _, truth = sweep(TABLE | {"search": {"prune": False}}, networks, tmp_path / "all", everything)
-    workers = Here(seed=1)
+    workers = Here(seed=1, known=known)
     _, points = sweep(TABLE, networks, tmp_path / "pruned", workers)
     assert front(points) == front(truth) and len(front(truth)) > 2
 
@@ -141,12 +147,12 @@ def test_what_fits_smaller_scratchpads_fits_larger_ones(network: str, networks: 
 
 
 @pytest.mark.slow
-def test_times_of_networks_as_objectives(networks: list[Network], tmp_path: Path) -> None:
+def test_times_of_networks_as_objectives(networks: list[Network], known: Known, tmp_path: Path) -> None:
     """The fastest machine of each network is on the front; points lose before all of their networks are compiled."""
     times = [f"microseconds_{name}" for name in NETWORKS]
     table = TABLE | {"objective": {"minimise": ["microseconds_*"]}}
-    space, truth = sweep(table | {"search": {"prune": False}}, networks, tmp_path / "all", Here(seed=0))
-    _, points = sweep(table, networks, tmp_path / "pruned", Here(seed=1))
+    space, truth = sweep(table | {"search": {"prune": False}}, networks, tmp_path / "all", Here(seed=0, known=known))
+    _, points = sweep(table, networks, tmp_path / "pruned", Here(seed=1, known=known))
     assert [objective.text for objective in space.objectives] == times
     outcomes = [Outcome("", found, [], 0, 0, [], space=space) for found in (points, truth)]
     for network, time in zip(NETWORKS, times, strict=True):
@@ -157,11 +163,11 @@ def test_times_of_networks_as_objectives(networks: list[Network], tmp_path: Path
 
 
 @pytest.mark.slow
-def test_energy_prunes_what_its_floor_shows_to_lose(networks: list[Network], tmp_path: Path) -> None:
+def test_energy_prunes_what_its_floor_shows_to_lose(networks: list[Network], known: Known, tmp_path: Path) -> None:
     """No floor of the energy is above that of the run, of all networks or of one; the front is that of the truth."""
     table = TABLE | {"objective": {"minimise": ["microjoules", "lut"]}}
-    _, truth = sweep(table | {"search": {"prune": False}}, networks, tmp_path / "all", Here(seed=0))
-    _, points = sweep(table, networks, tmp_path / "pruned", Here(seed=1))
+    _, truth = sweep(table | {"search": {"prune": False}}, networks, tmp_path / "all", Here(seed=0, known=known))
+    _, points = sweep(table, networks, tmp_path / "pruned", Here(seed=1, known=known))
     assert front(points) == front(truth)
     exact = {p["number"]: p["metrics"] for p in truth}
     pruned = [p for p in points if p["state"] == "pruned"]

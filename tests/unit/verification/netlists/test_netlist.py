@@ -49,6 +49,7 @@ def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecord
     check_bytes_and_cycles(both, network, recording)
 
 
+@pytest.mark.long
 def test_digits() -> None:
     """A trained network, on machines on which nothing else has run."""
     made = pair(BOARD, preset("tiny"), **SLOW)
