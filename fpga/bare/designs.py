@@ -1,7 +1,7 @@
 """The NPU as RTLIL, and digests of it, which measurements of cells, clocks and energy are stamped with.
 
-A digest is that of the elaborated design, not of its sources: moving or renaming a module or editing a comment leaves
-it, another gate or register changes it. Elaborating takes seconds, so digests are kept by the state of the sources, and
+A digest is that of the elaborated design, not of its sources: moving or renaming a module, editing a comment or writing
+the same registers in another order leaves it, another gate or register changes it. Elaborating takes seconds, so digests are kept by the state of the sources, and
 `changed` only looks up what is kept: no command waits for it.
 """
 
@@ -26,6 +26,8 @@ _TABLES = ("codes", "config", "error_codes", "fields", "instructions", "register
 DESIGN_SOURCES = (*(f"{folder}/*" for folder in RTL_FOLDERS), *(f"isa/{name}.py" for name in _TABLES))
 #: Attributes of RTLIL that make no gate: names of a signal's values, the generator's version, lines of the sources.
 _REMARKS = re.compile(r"^ *attribute \\(?:enum_\w+|generator|src) .*\n", re.MULTILINE)
+#: Numbers of cells and processes without a name of their own, which nothing refers to.
+_NUMBERS = re.compile(r"^(  (?:cell \S+|process) )\$\d+$", re.MULTILINE)
 
 
 @functools.cache
@@ -35,8 +37,18 @@ def sources_digest() -> str:
 
 
 def digest_of(design: str) -> str:
-    """Digest of a design in RTLIL, 16 hex digits: of its modules, gates and registers, and their names."""
-    return hashlib.sha256(_REMARKS.sub("", design).encode()).hexdigest()[:16]
+    """Digest of a design in RTLIL, 16 hex digits: of its modules, gates and registers, and their names, whatever the
+    order in which they are written."""
+    modules = _NUMBERS.sub(r"\1", _REMARKS.sub("", design)).split("\nend\n")
+    text = "\nend\n".join(sorted("\n\n".join(sorted(_statements(module))) for module in modules))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _statements(module: str) -> list[str]:
+    """The head, wires, memories, cells and processes of a module, between which RTLIL as Amaranth writes it has empty
+    lines, and its connections, which it has a line each."""
+    blocks = module.split("\n\n")
+    return [part for block in blocks for part in (block.splitlines() if block.startswith("connect ") else [block])]
 
 
 def rtlil_of(config: NpuConfig) -> str:
@@ -83,4 +95,4 @@ def changed(measured: Iterable[tuple[NpuConfig, str]]) -> list[str] | None:
 
 
 def _kept(config: NpuConfig) -> Path:
-    return cache_file("design", sources_digest(), tool_version("amaranth"), config.fingerprint)
+    return cache_file("statements", sources_digest(), tool_version("amaranth"), config.fingerprint)

@@ -275,8 +275,9 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
         click.echo(_area_note(outcome.area_model, space.family))
     if outcome.clock_model is not None:
         click.echo(_clock_note(outcome.clock_model, space.family))
-    for line in registry.service("energy tables").staleness(meter().load()):
-        click.echo(line)
+    if any("microjoules" in name for named in (*space.objectives, *space.constraints) for name in named.names):
+        for line in registry.service("energy tables").staleness(meter().load()):
+            click.echo(line)
     for point in [p for p in outcome.points if p["state"] == "failed"][:3]:
         click.echo(f"failed: {point['assignment']}: {point['reason']}")
     for v in outcome.verifications:

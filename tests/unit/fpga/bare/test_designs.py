@@ -69,6 +69,26 @@ def test_remarks_make_no_other_design() -> None:
     assert designs.digest_of(text) == designs.digest_of(other) != designs.digest_of(text.replace("1'0", "1'1"))
 
 
+def test_order_makes_no_other_design() -> None:
+    """Registers and modules in another order are the same design; the same lines in another register are not."""
+    wires = [f"  wire width {width} \\{name}\n" for width, name in ((1, "clk"), (8, "a"), (8, "b"), (2, "c"), (2, "d"))]
+    registers = [
+        f"  cell $dff {number}\n    parameter \\WIDTH {width}\n    connect \\D \\{d}\n    connect \\Q \\{q}\n  end\n"
+        for number, width, d, q in (("$1", 8, "a", "b"), ("$2", 2, "c", "d"))
+    ]
+    ends = ["connect \\x \\b [0]\n", "connect \\y \\d [0]\n"]
+
+    def digest(wires: list[str], registers: list[str], ends: list[str], modules: tuple[str, ...] = ("a", "b")) -> str:
+        body = "\n".join([*wires, *registers, "".join(ends)])
+        return designs.digest_of("".join(f"module \\{name}\n\n{body}end\n" for name in modules))
+
+    expected = digest(wires, registers, ends)
+    renumbered = [registers[1].replace("$2", "$1"), registers[0].replace("$1", "$2")]
+    assert digest(wires[::-1], renumbered, ends[::-1], ("b", "a")) == expected
+    exchanged = [registers[0].replace("Q \\b", "Q \\d"), registers[1].replace("Q \\d", "Q \\b")]
+    assert digest(wires, exchanged, ends) != expected != digest(wires, registers, ends, ("a", "c"))
+
+
 @pytest.mark.medium
 def test_sources_of_a_design() -> None:
     """The digest under which a design's digest is kept covers every module the NPU is made of."""
