@@ -1,8 +1,8 @@
 """The NPU as RTLIL, and digests of it, which measurements of cells, clocks and energy are stamped with.
 
 A digest is that of the elaborated design, not of its sources: moving or renaming a module, editing a comment or writing
-the same registers in another order leaves it, another gate or register changes it. Elaborating takes seconds, so digests are kept by the state of the sources, and
-`changed` only looks up what is kept: no command waits for it.
+the same registers in another order leaves it, another gate or register changes it. Elaborating takes seconds, so
+digests are kept by the state of the sources, and `changed` only looks up what is kept: no command waits for it.
 """
 
 from __future__ import annotations
