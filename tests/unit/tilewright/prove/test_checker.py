@@ -22,7 +22,7 @@ from tilewright.api.source import ModelSource
 from tilewright.cli import cli
 from tilewright.isa.config import PRESETS
 from tilewright.isa.encoding import Op, from_bytes, to_bytes
-from tilewright.isa.instructions import Memory, RowFunction
+from tilewright.isa.instructions import Memory, RowFunction, Source
 from tilewright.isa.program import ARENA_REGION, Program
 from tilewright.prove import certificate
 from tilewright.prove.checker.compare import prove
@@ -78,6 +78,24 @@ def test_random_machines_are_proved() -> None:
 
 def test_reductions_and_transposed_products_of_one_byte_are_proved() -> None:
     check_random_graphs([784, 793, 867, 956, 1042, 4087, 4223])
+
+
+@pytest.mark.parametrize(("seed", "config"), [(6092, "wide"), (7681, "pynq")])
+def test_least_bytes_of_tensors_are_proved_and_faults_in_them_are_not(seed: int, config: str) -> None:
+    """Maxima of maxima, one of which reaches the end of a clamp, and of products that keep to few values."""
+    model = random_quantized_graph(seed).model
+    case = subject("reduced", model, config, 6)
+    assert isinstance(case, Subject), case
+    assert prove(case.graph, case.program, seed=1).proved
+    ops, rejected = from_bytes(case.program.instructions), 0
+    places = [i for i, op in enumerate(ops) if op.name == "VECTOR" and (op["add"] or op["source"] == Source.MAX)]
+    for at in places[-4:]:
+        wrong = Op(ops[at].instruction, ops[at].values | {"a": ops[at]["a"] ^ 1})
+        changed = replace(case.program, instructions=to_bytes([*ops[:at], wrong, *ops[at + 1 :]]))
+        proved = prove(case.graph, changed, seed=1).proved
+        rejected += not proved
+        assert not proved or not shown(case, changed), at
+    assert rejected > 2
 
 
 @pytest.mark.long

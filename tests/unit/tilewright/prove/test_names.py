@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.isa import numerics
-from tilewright.prove.checker.cells import CELL, VALUE
+from tilewright.prove.checker.cells import CELL, ROOT, TABLE, VALUE
 from tilewright.prove.checker.fields import FIELDS, PRIMES, as_integers, field_product, matrix_product, residues
 from tilewright.prove.checker.names import Names
 
@@ -91,7 +91,7 @@ def test_bounds_make_constants_and_limits(names: Names) -> None:
     assert as_integers(found[..., VALUE])[0].tolist() == [[True, True, False]] * 2
     again = names.requantize(sums, none, scale, (0, -7, 127, 0))  # less is known of values below 0
     assert not as_integers(again[..., VALUE])[0].any()
-    least, most = names.limits(again)
+    least, most = names.limits(again[..., ROOT], again[..., TABLE])
     assert (least.tolist(), most.tolist()) == ([[-7, -7, -7]] * 2, [[-1, 0, 5]] * 2)
     once_more = names.requantize(sums, none, scale, (0, 1, 127, 0))
     assert as_integers(once_more[..., VALUE])[0].tolist() == [[True, True, False]] * 2
@@ -190,6 +190,24 @@ def test_tables_of_a_function_of_two_bytes_are_tables_of_its_value(names: Names)
     found = names.combine(names.combine(product, z, half.astype(np.int8)), step, (a + b).astype(np.int8))
     wanted = names.combine(product, z, (half + marked).astype(np.int8))
     assert same(found, wanted)
+
+
+def test_values_that_a_maximum_has_decide_what_is_constant(names: Names) -> None:
+    """The largest of clamped bytes is clamped, and a function of two bytes keeps to its values."""
+    x, a, b = names.random((6, 2), "x"), BYTES[:, None].astype(np.int64), BYTES[None].astype(np.int64)
+    clamped = np.stack([names.clamp(x[:, 0], -16, 15), names.clamp(x[:, 1], -8, 15)], axis=1)
+    most = names.maximum(clamped)
+    assert same(names.clamp(most, 15, 127), names.constants(np.full(6, 15)))
+    assert same(names.clamp(most, -128, -8), names.constants(np.full(6, -8)))
+    assert not as_integers(names.clamp(most, 14, 127)[..., VALUE])[0].any()
+    assert not as_integers(names.clamp(most, -128, -7)[..., VALUE])[0].any()
+    third = names.random((6,), "third")
+    below = (a * b >> 8) - 64  # -128 to 0
+    pairs = [names.look_up(names.combine(x[:, i], third, below.astype(np.int8)), ~BYTES) for i in (0, 1)]
+    most = names.maximum(np.stack(pairs, axis=1))
+    low = names.constants(np.full(6, -1))
+    assert same(names.maximum(np.stack([*pairs, low], axis=1)), most)
+    assert not same(names.maximum(np.stack([*pairs, names.constants(np.zeros(6, int))], axis=1)), most)
 
 
 def test_a_sum_of_one_byte_is_a_table(names: Names) -> None:

@@ -131,16 +131,16 @@ class Cells:
         """Marks bytes that are constants."""
         return np.asarray(cells[..., TABLE] - np.uint32(1) < 256)
 
-    def limits(self, cells: Array) -> tuple[Array, Array]:
-        """The least and the largest value of bytes, by their tables and what is known of their roots."""
-        ends = np.array(self._ends, np.int64)[cells[..., TABLE]]
-        here, facts = self.reach.find(cells[..., ROOT])
+    def limits(self, roots: Array, numbers: Array) -> tuple[Array, Array]:
+        """The least and the largest value of tables of these numbers, by what is known of their roots."""
+        ends = np.array(self._ends, np.int64)[numbers]
+        here, facts = self.reach.find(roots)
 
         def part(table: int, least: int, most: int) -> int:
             values = self.table(table)[np.arange(least - 128, most - 127) & 255].astype(np.int64)
             return int(values.min() * 256 + values.max() + (128 << 8) + 128)
 
-        both = self.by_groups([cells[here][:, TABLE], *(facts.T + 128)], part)
+        both = self.by_groups([numbers[here], *(facts.T + 128)], part)
         ends[here] = np.stack([both >> 8, both & 255], axis=-1) - 128
         return ends[..., 0], ends[..., 1]
 
@@ -167,6 +167,8 @@ class Cells:
             numbers[known] = self.by_groups(
                 [numbers[known], value[known] & 255], lambda t, v: 1 + (int(self.table(t)[v]) & 255)
             )
+        least, most = self.limits(roots, numbers)
+        numbers = np.where(least == most, 1 + (least & 255), numbers)
         found = np.empty((*roots.shape[:-1], CELL), np.uint32)
         found[..., ROOT], found[..., TABLE] = roots, numbers
         keys = self._keys[numbers]

@@ -80,6 +80,7 @@ class Functions(Cells):
         roots, tables = cells[..., ROOT].copy(), cells[..., TABLE].astype(np.int64)
         own = cells[wide][:, VALUE]
         self._of_values.keep(own, np.hstack([own, np.zeros((len(own), 1), np.uint32)]))
+        self.reach.keep(own, np.array(self._ends)[cells[wide][:, TABLE]])
         known = self._of_values.find(own)[1]
         roots[wide], tables[wide] = known[:, :FIELDS], known[:, FIELDS]
         return roots, tables
@@ -206,7 +207,7 @@ class Functions(Cells):
     def _maximum(self, operands: Array) -> Array:
         """Cells of the maxima of sets of roots with tables, [m, n, FIELDS + 1]."""
         roots, tables = operands[..., :FIELDS], operands[..., FIELDS].astype(np.int64)
-        floor = np.broadcast_to(np.array(self._ends)[tables, 0].max(axis=1)[:, None] + 128, tables.shape)
+        floor = np.broadcast_to(self.limits(roots, tables)[0].max(axis=1)[:, None] + 128, tables.shape)
         tables = self.by_groups([tables, floor], lambda t, f: self.register(np.maximum(self.table(t), BYTES[f - 128])))
         dropped = (tables > 0) & (tables <= 256)
         words = np.where(dropped, ~np.uint64(0), words_of(roots))
@@ -229,6 +230,8 @@ class Functions(Cells):
         terms = self.mix(("operand of a maximum",), keys[..., 0], keys[..., 1], roots).astype(np.int64)
         total = np.asarray(np.where(dropped[..., None], 0, terms).sum(axis=1) % PRIMES, np.uint32)
         total[left == 1] = roots[one][left == 1]
+        ends = [np.where(dropped, -128, end).max(axis=1) for end in self.limits(roots, inner)]
+        self.reach.keep(total[left > 1], np.stack(ends, axis=1)[left > 1])
         found = self.of_roots(total, np.where(left < 2, first, np.where(way == 0, 0, outer)))
         order = np.argsort(dropped, axis=1, kind="stable")
         sets = np.concatenate([roots, inner[..., None].astype(np.uint32)], axis=2)

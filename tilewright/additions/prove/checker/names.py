@@ -140,8 +140,6 @@ class Names(Functions):
             self.reach.keep(roots[narrow], np.stack([ends[0][narrow], ends[1][narrow]], axis=1))
         clamp = self.register(np.clip(BYTES, low, high))
         found = self.of_roots(roots, np.full(bits.shape, clamp))
-        least, most = self.limits(found)
-        found = np.where((least == most)[..., None], self.bytes[least & 255], found)
         self._of_one_byte(found, values, bias, bits, (zero_point, low, high, rounding))
         return found
 

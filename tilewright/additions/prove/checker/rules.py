@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
-from tilewright.prove.checker.cells import CELL, VALUE
+from tilewright.prove.checker.cells import CELL, ROOT, TABLE, VALUE
 from tilewright.prove.checker.fields import PRIMES, residues
 from tilewright.prove.checker.graph import NoRule, Step, Value
 from tilewright.prove.checker.names import Names
@@ -81,7 +81,8 @@ class Node:
 
     def range(self, number: int, axis: int) -> tuple[Array, Array]:
         """Least and largest value of an operand for each place along an axis, for every input of the network."""
-        low, high = self.names.limits(self.cells(number))
+        cells = self.cells(number)
+        low, high = self.names.limits(cells[..., ROOT], cells[..., TABLE])
         others = tuple(i for i in range(low.ndim) if i != axis)
         return low.min(axis=others), high.max(axis=others)
 
