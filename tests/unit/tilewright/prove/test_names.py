@@ -218,7 +218,7 @@ def test_a_sum_of_one_byte_is_a_table(names: Names) -> None:
     found = names.requantize(sums, np.array(81), scale, rule)
     wanted = numerics.requantize(BYTES.astype(np.int64) * 3 + 50, scale, 1, -128, 127)
     assert same(found[:, 0], names.look_up(cells[:, 1], wanted))
-    window = names.window(cells, np.array([2, 3, 5]))
+    window = names.window(cells.reshape(-1, CELL), np.arange(12).reshape(4, 3), np.array([2, 3, 5]))
     assert same(names.requantize(window, np.array(81), scale, rule), found[:, 0])
     other = names.requantize(names.product(cells, np.array([[2], [4], [5]])), np.array(81), scale, rule)
     assert not same(other, found)

@@ -12,6 +12,7 @@ from tilewright.prove.checker.fields import FIELDS, PRIMES, Array, as_integers, 
 VALUE, ROOT, TABLE = slice(0, FIELDS), slice(FIELDS, 2 * FIELDS), 2 * FIELDS
 CELL = TABLE + 1
 BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
+_PLACES = 1 << 22
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64)
 
 
@@ -35,22 +36,29 @@ class Facts:
     def __init__(self, *shape: int, kind: type = np.int64) -> None:
         self.words: Array = np.zeros(0, np.uint64)
         self.rows: Array = np.zeros((0, *shape), kind)
+        self._seen = np.zeros(_PLACES, bool)  # by the last bits of words: most elements have no facts
 
     def keep(self, elements: Array, rows: Array) -> None:
         """Keeps rows [m, ...] of elements [m, FIELDS]."""
         new = ~self.find(elements)[0]
-        if new.any():
-            self.words, at = np.unique(np.concatenate([self.words, words_of(elements[new])]), return_index=True)
-            self.rows = np.concatenate([self.rows, rows[new].astype(self.rows.dtype)])[at]
+        words, at = np.unique(words_of(elements[new]), return_index=True)
+        if len(words):
+            places = np.searchsorted(self.words, words)
+            self.words = np.insert(self.words, places, words)
+            self.rows = np.insert(self.rows, places, rows[new][at], axis=0)
+            self._seen[self._place(words)] = True
 
     def find(self, elements: Array) -> tuple[Array, Array]:
         """Marks elements [..., FIELDS] of which something is known, and gives their rows, [n, ...]."""
         words = words_of(elements)
-        if not len(self.words):
-            return np.zeros(words.shape, bool), self.rows
-        at = np.minimum(np.searchsorted(self.words, words), len(self.words) - 1)
-        here = self.words[at] == words
-        return here, self.rows[at[here]]
+        here = np.asarray(self._seen.take(self._place(words)))
+        at = np.searchsorted(self.words[:-1], words[here])
+        here[here] = found = self.words[at] == words[here]
+        return here, self.rows[at[found]]
+
+    @staticmethod
+    def _place(words: Array) -> Array:
+        return (words & np.uint64(_PLACES - 1)).view(np.int64)
 
 
 def cases(rows: Array) -> Iterator[tuple[list[int], Array]]:
@@ -127,9 +135,12 @@ class Cells:
     # functions of bytes
 
     @staticmethod
-    def fixed(cells: Array) -> Array:
+    def _constant(tables: Array) -> Array:
+        return np.asarray(tables.astype(np.uint32) - np.uint32(1) < 256)
+
+    def fixed(self, cells: Array) -> Array:
         """Marks bytes that are constants."""
-        return np.asarray(cells[..., TABLE] - np.uint32(1) < 256)
+        return self._constant(cells[..., TABLE])
 
     def limits(self, roots: Array, numbers: Array) -> tuple[Array, Array]:
         """The least and the largest value of tables of these numbers, by what is known of their roots."""

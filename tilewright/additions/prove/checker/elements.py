@@ -83,10 +83,10 @@ def max_pool(node: Node) -> Array:
     return np.moveaxis(found, 3, 1).reshape(*node.result.shape, CELL)
 
 
-def _mean(node: Node, cells: Array) -> Array:
-    """Cells of the means of cells [N, ..., C, n, CELL], the channels behind the first axis."""
-    x, y, a, n = node.type(), node.result, node.attributes, cells.shape[-2]
-    info, names, sums, bounds = np.iinfo(x.dtype), node.names, node.names.window(cells, np.ones(n)), None
+def _mean(node: Node, cells: Array, places: Array) -> Array:
+    """Cells of the means of cells [m, CELL] at places [N, ..., C, n], the channels behind the first axis."""
+    x, y, a, n = node.type(), node.result, node.attributes, places.shape[-1]
+    info, names, sums, bounds = np.iinfo(x.dtype), node.names, node.names.window(cells, places, np.ones(n)), None
     scale: Any = numerics.mean_scale(x.scale, y.scale, n) if a.get("factor") is None else np.float32(a["factor"])
     zero, after, rounding = n * x.stored_zero_point, y.stored_zero_point, Rounding.EVEN
     if a["half_away"]:  # of the stored bytes, whatever their zero points
@@ -127,8 +127,8 @@ def reduced(node: Node) -> Array:
 
 @rule("QGlobalAveragePool")
 def global_average(node: Node) -> Array:
-    cells = node.cells()
-    return _mean(node, cells.reshape(*cells.shape[:2], -1, CELL))
+    shape = node.type().shape
+    return _mean(node, node.cells().reshape(-1, CELL), np.arange(math.prod(shape)).reshape(*shape[:2], -1))
 
 
 @rule("QAveragePool")
@@ -142,4 +142,4 @@ def average(node: Node) -> Array:
     if padding or ties:  # of floats in order: the CPU's alone
         return unknown(node)[0]
     cells = padded(node.cells(), node.names.bytes[x.stored_zero_point])
-    return _mean(node, cells[taps(node, x.shape, node["kernel"])])
+    return _mean(node, cells, taps(node, x.shape, node["kernel"]))

@@ -207,9 +207,12 @@ class Functions(Cells):
     def _maximum(self, operands: Array) -> Array:
         """Cells of the maxima of sets of roots with tables, [m, n, FIELDS + 1]."""
         roots, tables = operands[..., :FIELDS], operands[..., FIELDS].astype(np.int64)
-        floor = np.broadcast_to(self.limits(roots, tables)[0].max(axis=1)[:, None] + 128, tables.shape)
+        floor = np.array(self._ends)[tables, 0].max(axis=1)[:, None] + 128
+        over = self._of_values.find(roots)[0] & (self.limits(roots, tables)[0] + 128 >= floor)
+        floor = np.where((over | self._constant(tables)).all(axis=1)[:, None], 0, floor)  # it changes no value then
+        floor = np.broadcast_to(floor, tables.shape)
         tables = self.by_groups([tables, floor], lambda t, f: self.register(np.maximum(self.table(t), BYTES[f - 128])))
-        dropped = (tables > 0) & (tables <= 256)
+        dropped = self._constant(tables)
         words = np.where(dropped, ~np.uint64(0), words_of(roots))
         order = np.argsort(words, axis=1)
         words, tables, dropped = (np.take_along_axis(x, order, axis=1) for x in (words, tables, dropped))

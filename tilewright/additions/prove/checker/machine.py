@@ -110,9 +110,13 @@ class Machine(Memories):
         slots = np.flatnonzero(weights.any(axis=(0, 1)) | (np.arange(c.block_in) == 0))
         source = at[:, None] - slots - op["delay"] * (slots // c.window_segment)
         w = np.where(source >= 0, weights[which.ravel()][:, :, slots].swapaxes(0, 1), 0)  # [lanes, n, slots]
-        cells = self.act[pushed[np.maximum(source, 0)], op["slice"] * lanes : (op["slice"] + 1) * lanes]
-        sums = self.names.window(np.moveaxis(cells, 2, 0), w).swapaxes(0, 1)
+        places = self._lanes(pushed[np.maximum(source, 0)])[op["slice"] * lanes :][:lanes]
+        sums = self.names.window(self.act.reshape(-1, CELL), places, w).swapaxes(0, 1)
         self._accumulate(op["acc"] + acc[at], lanes, sums, bool(op["accumulate"]))
+
+    def _lanes(self, rows: Array) -> Array:
+        """Places [block_in, ...] of the bytes of rows in all of ACT."""
+        return np.add.outer(np.arange(self.config.block_in), rows * self.config.block_in)
 
     # VECTOR
 
@@ -131,8 +135,8 @@ class Machine(Memories):
             acc = self.acc.reshape(-1, c.block_in, FIELDS)
             sums = acc[self.acc_rows(self.order.read, op["a"] + a, c.block_in)]
         else:
-            first = self.act[self.reads("ACT", op["a"] + a[:, None] + inner, dst)]  # [n, rows, lanes, CELL]
-            cells = first[:, 0]
+            rows = self.reads("ACT", op["a"] + a[:, None] + inner, dst)
+            cells = self.act[rows[:, 0]]
         if source == Source.MUL or op["add"]:
             second = self.act[self.reads("ACT", op["b"] + b, dst)]
         if source in (Source.ACC, Source.MUL, Source.SUM):
@@ -142,11 +146,12 @@ class Machine(Memories):
                 cells = self._multiplied(cells, second, bias, scale, rule)
             else:
                 if source == Source.SUM:
-                    sums = names.window(np.moveaxis(first, 1, 2), np.ones(len(inner)))
+                    sums = names.window(self.act.reshape(-1, CELL), self._lanes(rows), np.ones(len(inner)))
+                    sums = sums.swapaxes(0, 1)
                 sums = np.asarray((sums.astype(np.int64) + made) % PRIMES, np.uint32)
                 cells = names.requantize(sums, bias, scale, rule)
         elif source == Source.MAX:
-            cells = names.maximum(np.moveaxis(first, 1, 2))
+            cells = names.maximum(np.moveaxis(self.act[rows], 1, 2))
         if op["add"]:
             table = numerics.add_integer(BYTES[:, None], BYTES[None], add["ma"], add["mb"], add["c"], add["shift"],
                                          post["add_lo"], post["add_hi"])  # fmt: skip

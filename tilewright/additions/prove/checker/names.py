@@ -71,17 +71,17 @@ class Names(Functions):
             self._keep_range(total, np.stack([given - bound, given + bound, multiple], axis=-1))
         return total
 
-    def window(self, cells: Array, w: Array) -> Array:
-        """Elements [..., FIELDS]: cells [..., n, CELL] times integers [..., n], broadcast, lane by lane."""
-        w = np.broadcast_to(w, cells.shape[:-1]).astype(np.int64)
+    def window(self, cells: Array, places: Array, w: Array) -> Array:
+        """Elements [..., FIELDS]: cells of a row [m, CELL] at places [..., n] times integers [..., n], broadcast."""
+        w = np.broadcast_to(w, places.shape).astype(np.int64)
         total = np.zeros((*w.shape[:-1], FIELDS), np.int64)
         for i in range(w.shape[-1]):
-            total += cells[..., i, VALUE] * w[..., i, None]
+            total += cells[places[..., i], VALUE] * w[..., i, None]
         total = np.asarray(total % PRIMES, np.uint32)
-        used = (w != 0) & ~self.fixed(cells)
+        used = (w != 0) & ~self.fixed(cells)[places]
         at = np.nonzero(np.count_nonzero(used, axis=-1) == 1)
         source = np.argmax(used[at], axis=-1)
-        self._keep_alone(total[at], cells[(*at, source)], w[(*at, source)])
+        self._keep_alone(total[at], cells[places[(*at, source)]], w[(*at, source)])
         return total
 
     def added(self, a: Array, b: Array) -> Array:

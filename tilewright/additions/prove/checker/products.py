@@ -53,7 +53,7 @@ def convolved(names: Names, cells: Array, places: Array, w: Array, group: int) -
     outputs, depth, size = w.shape
     each = outputs // group
     if depth == 1 and group > 1:
-        return names.window(cells[np.repeat(places, each, axis=3)], w[:, 0])
+        return names.window(cells, np.repeat(places, each, axis=3), w[:, 0])
     parts = []
     for g in range(group):
         columns = cells[places[..., g * depth : (g + 1) * depth, :]]
