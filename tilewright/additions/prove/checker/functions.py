@@ -209,7 +209,8 @@ class Functions(Cells):
         roots, tables = operands[..., :FIELDS], operands[..., FIELDS].astype(np.int64)
         floor = np.array(self._ends)[tables, 0].max(axis=1)[:, None] + 128
         over = self._of_values.find(roots)[0] & (self.limits(roots, tables)[0] + 128 >= floor)
-        floor = np.where((over | self._constant(tables)).all(axis=1)[:, None], 0, floor)  # it changes no value then
+        idle = (over | self._constant(tables)).all(axis=1) & over.any(axis=1)  # it changes no value then
+        floor = np.where(idle[:, None], 0, floor)
         floor = np.broadcast_to(floor, tables.shape)
         tables = self.by_groups([tables, floor], lambda t, f: self.register(np.maximum(self.table(t), BYTES[f - 128])))
         dropped = self._constant(tables)
