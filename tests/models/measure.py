@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ from tilewright.checking.report import CheckReport
 from tilewright.isa.program import Program
 
 RUNS = 5  # timed, alternating with the reference; more of fast networks
-_SECONDS = 0.5  # of runs, for a median that does not hang on what else the machine does
+_SECONDS = 0.5  # of runs, for a least time that does not hang on what else the machine does
 _MOST_RUNS = 200
 
 
@@ -35,7 +34,7 @@ class Row:
         equal: outputs, and where the file is quantised every quantised tensor, are those of the reference.
         differs: how they compare, one line.
         seconds, reference_seconds: of one run on the functional simulator with its CPU kernels, and in the reference on
-            one thread; medians.
+            one thread; the least of several runs.
         compile_seconds: without the program cache.
         failure: why there is nothing of the above; "" if there is.
         quantised: what `tilewright quantize` made of a float network; empty if it was not asked.
@@ -110,7 +109,8 @@ def _differs(report: CheckReport) -> str:
 
 
 def _times(path: Path, ours: Callable[[], object], sample: Mapping[str, np.ndarray], runs: int) -> tuple[float, float]:
-    """Median seconds of both, after one run that warms them up.
+    """Least seconds of both in alternating runs, after one run that warms them up: what else a machine does makes runs
+    longer only.
 
     Args:
         runs: timed, at least.
@@ -127,4 +127,4 @@ def _times(path: Path, ours: Callable[[], object], sample: Mapping[str, np.ndarr
             call()
             if number:
                 times.append(time.perf_counter() - start)
-    return statistics.median(found[0]), statistics.median(found[1])
+    return min(found[0]), min(found[1])
