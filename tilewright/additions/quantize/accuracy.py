@@ -124,6 +124,7 @@ class _Search:
         self.goal = None if wanted.target is None else wanted.target + MARGIN
         self.candidates: list[Candidate] = []
         self.beside: Candidate | None = None
+        self.seen = ranges.Seen()
 
     def run(self) -> Decision:
         best = self._in_8_bits()
@@ -179,7 +180,8 @@ class _Search:
             recipe = replace(recipe, precision={**recipe.precision, **loud})
         if self.wanted.equalise:
             given, progress, precise = recipe.model, self.progress, recipe.precision
-            other = equalise(given, self.samples, recipe.per_channel, progress, precise)
+            other, scaled = equalise(given, self.samples, recipe.per_channel, progress, precise)
+            self.seen.forget(scaled)
             recipe = replace(recipe, model=split(other, self.samples, precise, progress))
         if recipe.model is not self.recipe.model:
             best = self._with_ranges("equalised, ", recipe, best)
@@ -191,7 +193,7 @@ class _Search:
         """The best of the ways to find ranges, and of what was the best before."""
         methods = [self.wanted.ranges] if self.wanted.ranges else ["minmax", "mse"]
         room = self.wanted.ranges is None
-        for method, found in ranges.find_all(recipe.model, self.every, methods, self.progress, room).items():
+        for method, found in ranges.find_all(recipe.model, self.every, methods, self.progress, room, self.seen).items():
             measured = self._measure(f"{name}{method}", replace(recipe, ranges=found))
             best = measured if best is None else measured.better(best)
         assert best is not None

@@ -50,8 +50,9 @@ _WORTH = 0.9
 def equalise(
     model: onnx.ModelProto, samples: Samples, per_channel: bool = True, progress: Progress | None = None,
     precision: Mapping[str, Precision] | None = None,
-) -> onnx.ModelProto:  # fmt: skip
-    """The model with other weights and the same function, up to float rounding; the given one is left unchanged.
+) -> tuple[onnx.ModelProto, set[str]]:  # fmt: skip
+    """The model with other weights and the same function, up to float rounding, and the names of its tensors that have
+    other values than before; the given model is left unchanged.
 
     Args:
         model: as `prepare.prepare` leaves it.
@@ -62,13 +63,13 @@ def equalise(
         UsageError: onnxruntime cannot run the model on a sample.
     """
     if not per_channel:
-        return model
+        return model, set()
     network = Network(model)
     finder = Finder(network, precision)
     found, ends = finder.found(), finder.ends()
     axes = {name: axis for one in found for name, axis in one.tensors.items()} | {e.tensor: e.axis for e in ends}
     if not axes:
-        return model
+        return model, set()
     spread = spreads(model, samples, axes, progress)
     changed: dict[str, np.ndarray] = {}
 
@@ -82,7 +83,8 @@ def equalise(
             changed[name] = (value / factors.reshape(wide)).astype(np.float32)
 
     multiplied: dict[str, np.ndarray] = {}
-    scaled: set[str] = set()  # names of nodes that read a tensor before it is multiplied
+    early: set[str] = set()  # names of nodes that read a tensor before it is multiplied
+    scaled: set[str] = set()
 
     def multiply(name: str, axis: int, factors: np.ndarray) -> None:
         rank = len(network.shape(name) or [])
@@ -92,25 +94,26 @@ def equalise(
         factors = _factors(one, [spread[n] for n in one.tensors], network)
         if factors is None:
             continue
+        scaled.update(one.tensors)
         for writer in one.writers:
             divide(writer, factors)
         for reader in one.readers:
             changed[reader.weights] = reader.scaled(now(reader.weights), factors).astype(np.float32)
         for name, sums in one.sums.items():
             multiply(name, one.tensors[name], factors)
-            scaled.update(node.name for node in network.readers[name] if node not in sums)
+            early.update(node.name for node in network.readers[name] if node not in sums)
     for end in ends:
         factors = _own_ranges(spread[end.tensor].bound)
         if factors is not None:
             divide(end.writer, factors)
             multiply(end.tensor, end.axis, factors)
     if not changed:
-        return model
+        return model, scaled
     result = without_constants(model)
-    _multiply(result, multiplied, scaled)
+    _multiply(result, multiplied, early)
     for x in model.graph.initializer:
         result.graph.initializer.append(numpy_helper.from_array(changed[x.name], x.name) if x.name in changed else x)
-    return result
+    return result, scaled
 
 
 def _own_ranges(bound: np.ndarray | None) -> np.ndarray | None:

@@ -46,7 +46,7 @@ class Histogram:
             step = -(-flat.size // MOST) | 1  # odd, so that it does not fall in with the width of a picture
             part = flat[::step] if step > 1 else flat
             index = np.floor(part * (1 / self.width)).astype(np.int64) + HALF
-            self.counts += np.bincount(np.clip(index, 0, 2 * HALF - 1), minlength=2 * HALF)
+            self.counts += np.bincount(np.minimum(index, 2 * HALF - 1), minlength=2 * HALF)
 
     @property
     def seen(self) -> float:

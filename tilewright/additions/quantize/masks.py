@@ -36,7 +36,8 @@ class Masks:
                 if len(layer.inputs) == 2:
                     one, other = layer.inputs
                     self._added |= {one: (other, layer.outputs[0]), other: (one, layer.outputs[0])}
-        self._masked: set[str] = set()
+        #: Operands that mask, as far as they were seen.
+        self.masked: set[str] = set()
 
     def unmasked(self, name: str, value: np.ndarray) -> np.ndarray:
         """The values that a tensor's range has to hold: masked ones as near as a Softmax lets them be, or left out
@@ -45,7 +46,7 @@ class Masks:
         if (axis is None and name not in self._added) or not value.size or not value.min() <= MASKED:
             return value
         if axis is None:
-            self._masked.add(name)
+            self.masked.add(name)
             return np.asarray(value[value > MASKED])
         greatest = value.max(axis=axis, keepdims=True)
         floor = greatest - np.float32(np.log(_STEPS * value.shape[axis]))
@@ -61,7 +62,7 @@ class Masks:
     def widen(self, ranges: dict[str, Range]) -> None:
         """Makes ranges of operands hold a value that masks: with it, the sum is below its range wherever the other one
         lies."""
-        for name in self._masked & ranges.keys():
+        for name in self.masked & ranges.keys() & self._added.keys():
             other, result = self._added[name]
             low = ranges[result].with_zero().low - ranges[other].with_zero().high
             ranges[name] = Range(min(low, ranges[name].low), ranges[name].high)

@@ -7,6 +7,7 @@ work is that of one run, the memory that of one piece.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ PIECE_BYTES = 16 << 20
 
 _ERROR_ONLY = 3
 _LARGE_CONSTANT = 1 << 18  # bytes
+_ITEM = {
+    TensorProto.FLOAT: 4, TensorProto.FLOAT16: 2, TensorProto.INT8: 1, TensorProto.UINT8: 1, TensorProto.INT16: 2
+}  # bytes of an element of those that may be in a file of their own  # fmt: skip
 _PAGE = 4096
 _MOST_OF_A_SHAPE = 1024
 """Maximum of elements of a constant that may be a shape."""
@@ -63,10 +67,7 @@ def session(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     create = lambda given: onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
     held = [*model.graph.initializer, *constants]
-    kinds = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16)
-    large = {
-        x.name for x in held if x.ByteSize() >= _LARGE_CONSTANT and x.data_type in kinds and x.HasField("raw_data")
-    }
+    large = {x.name for x in held if _bytes(x) >= _LARGE_CONSTANT and x.HasField("raw_data")}
     try:
         if not large:
             return create(_with_constants(model, held).SerializeToString())
@@ -79,6 +80,11 @@ def session(
             return create(str(place))
     except Exception as error:  # onnxruntime raises its own kinds without a common base
         raise UsageError(f"onnxruntime cannot load the model: {first_line(error)}") from None
+
+
+def _bytes(tensor: onnx.TensorProto) -> int:
+    """Bytes of a tensor's data by its sizes: protobuf would write it out to count them. 0 of other types."""
+    return math.prod(tensor.dims) * _ITEM.get(tensor.data_type, 0)
 
 
 def _with_constants(model: onnx.ModelProto, constants: Iterable[onnx.TensorProto]) -> onnx.ModelProto:

@@ -14,7 +14,8 @@ The extremes of few values are not those of the next: where fewer than `FEW` wer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -67,30 +68,38 @@ def find(
 
 def find_all(
     model: onnx.ModelProto, samples: Samples, methods: Sequence[str], progress: Progress | None = None,
-    room: bool = False,
+    room: bool = False, seen: Seen | None = None,
 ) -> dict[str, dict[str, Range]]:  # fmt: skip
     """The ranges of `find` by several methods, from one look at the samples.
 
     Args:
         room: for "mse", of few values, whose use is not known, take the extremes and room beyond them.
+        seen: of the same samples; gets what else is seen.
     """
     for method in methods:
         if method not in METHODS:
             raise UsageError(f"ranges are found by {', '.join(METHODS)}, not {method!r}")
     network = Network(model)
     masks = Masks(network)
-    seen = histograms(model, samples, progress, masks)
+    seen = seen if seen is not None else Seen()
+    masks.masked |= seen.masked
+    names = look(model, samples, seen, progress, masks)
+    seen.masked |= masks.masked
+    histograms = {name: seen.histograms[name] for name in names if name in seen.histograms}
     rules = {"minmax": extremes, "percentile": percentile, "entropy": least_divergence}
     found = {}
     inside = {k: f for x in network.layers if x.kind is Kind.RECURRENT for k, f in functions_of(x).items()}
-    uses = {name: inside.get(name) or _use(network, name) for name in seen}
-    rare = [name for name, h in seen.items() if room and 0 < h.seen < FEW and uses[name] is None]
-    few = {name: _with_room(network, name, seen[name]) for name in rare}
+    uses = {name: inside.get(name) or _use(network, name) for name in histograms}
+    rare = [name for name, h in histograms.items() if room and 0 < h.seen < FEW and uses[name] is None]
+    few = {name: _with_room(network, name, histograms[name]) for name in rare}
     for method in methods:
         if method == "mse":
-            ranges = {name: least_error(h, uses[name]) for name, h in seen.items() if name not in few} | few
+            for name, h in histograms.items():
+                if name not in few and name not in seen.least:
+                    seen.least[name] = least_error(h, uses[name])
+            ranges = {name: few[name] if name in few else seen.least[name] for name in histograms}
         else:
-            ranges = {name: rules[method](h) for name, h in seen.items()}
+            ranges = {name: rules[method](h) for name, h in histograms.items()}
         masks.widen(ranges)
         saturate_gates(network, ranges)
         found[method] = ranges
@@ -120,18 +129,40 @@ def _clip(ranges: dict[str, Range], name: str, limit: float) -> None:
     ranges[name] = Range(max(own.low, -limit), min(own.high, limit))
 
 
-def histograms(
-    model: onnx.ModelProto, samples: Samples, progress: Progress | None = None, masks: Masks | None = None
-) -> dict[str, Histogram]:
-    """Collects a histogram of each tensor at the border of a layer.
+@dataclass
+class Seen:
+    """Tensors of a model as they were seen on samples.
+
+    Attributes:
+        histograms: of tensors that are quantised, by name.
+        least: ranges of the least error, as far as they were wanted.
+        masked: operands of sums that mask.
+    """
+
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+    least: dict[str, Range] = field(default_factory=dict)
+    masked: set[str] = field(default_factory=set)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Drops tensors that have other values now."""
+        for name in names:
+            self.histograms.pop(name, None)
+            self.least.pop(name, None)
+            self.masked.discard(name)
+
+
+def look(
+    model: onnx.ModelProto, samples: Samples, seen: Seen, progress: Progress | None = None, masks: Masks | None = None
+) -> list[str]:
+    """Looks at the tensors at the borders of layers that were not seen; returns the names of all of them.
 
     Args:
-        masks: what is masked is taken as `Masks.unmasked` says.
+        seen: gets the histograms; a tensor without numbers has none.
+        masks: leaves masked elements out.
 
     Raises:
         UsageError: onnxruntime cannot run the model on a sample, or it overflows there.
     """
-    found: dict[str, Histogram] = {}
     network = Network(model)
     finite = Finite.of(network)
 
@@ -145,9 +176,13 @@ def histograms(
         if name not in outputs:
             found.setdefault(name, Histogram()).add(value if masks is None else masks.unmasked(name, value))
 
-    seen, inside = opened(model)
-    observe(seen, samples, [*names, *outputs, *inside], add, progress, check)
-    return found
+    found: dict[str, Histogram] = {}
+    steps, inside = opened(model)
+    wanted = [name for name in (*names, *inside) if name not in seen.histograms]
+    wanted += [] if seen.histograms else outputs  # they are checked the first time
+    observe(steps, samples, wanted, add, progress, check)
+    seen.histograms |= found
+    return [*names, *inside]
 
 
 def extremes(histogram: Histogram) -> Range:

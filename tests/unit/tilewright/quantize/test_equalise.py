@@ -97,7 +97,7 @@ def test_the_function_stays(case: str) -> None:
     lines, shapes, count = _CASES[case]
     model, samples = _model(lines, _FIRST | shapes, spread=30.0), networks.samples(3)
     assert len(sets(Network(model))) == count
-    found = equalise(model, samples)
+    found, _ = equalise(model, samples)
     multiplied = any(node.name.endswith("_multiply") for node in found.graph.node)
     assert (found is not model) == (count > 0 or multiplied)
     real, own = session(model), session(found)
@@ -119,9 +119,9 @@ def test_outliers_that_only_floats_read(gain: float, worth: bool) -> None:
     model = prepare(model_of(nodes, {"x": [16, 3]}, ["y"], names))
     samples = [{"x": random.normal(size=(16, 3)).astype(np.float32)} for _ in range(12)]
     floats = {"d": Precision.FLOAT, "e": Precision.FLOAT}
-    kept = equalise(model, samples)  # the sum is in 8 bits: it has one scale
+    kept, _ = equalise(model, samples)  # the sum is in 8 bits: it has one scale
     assert not any(node.op_type == "Mul" for node in kept.graph.node)
-    found = equalise(model, samples, precision=floats)
+    found, _ = equalise(model, samples, precision=floats)
     assert any(node.output[0] == "c" and node.op_type == "Mul" for node in found.graph.node) == worth
     assert np.allclose(run(session(model), samples[0])["y"], run(session(found), samples[0])["y"], rtol=1e-4, atol=1e-4)
     real, *other = (_tensor(m, "c", samples[0]) for m in (model, *(
@@ -140,7 +140,7 @@ def test_scores_of_the_output_keep_one_scale() -> None:
     }
     nodes = [helper.make_node(*x) for x in (("MatMul", ["x", "w0"], ["a"], "a"), ("MatMul", ["a", "w1"], ["y"], "y"))]
     model = prepare(model_of(nodes, {"x": [16, 3]}, ["y"], w))
-    found = equalise(model, [{"x": random.normal(size=(16, 3)).astype(np.float32)} for _ in range(4)])
+    found, _ = equalise(model, [{"x": random.normal(size=(16, 3)).astype(np.float32)} for _ in range(4)])
     assert not any(node.op_type == "Mul" for node in found.graph.node)
 
 
@@ -153,9 +153,9 @@ def test_channels_alike_make_less_noise() -> None:
     lines, shapes, _ = _CASES["depthwise"]
     model, samples = _model(lines, _FIRST | shapes, spread=30.0), networks.samples(8)
     judge = Judge(model, samples)
-    before, after = (judge.noise(Recipe(m, ranges.find(m, samples))) for m in (model, equalise(model, samples)))
+    before, after = (judge.noise(Recipe(m, ranges.find(m, samples))) for m in (model, equalise(model, samples)[0]))
     assert after.max() < before.max() / 4
-    assert equalise(model, samples, per_channel=False) is model
+    assert equalise(model, samples, per_channel=False)[0] is model
     plain = [Accuracy(equalise=yes, fit=False, target=None) for yes in (False, True)]
     tuned = [tune(Recipe(model), samples, x).chosen.measured.recipe for x in plain]
     assert judge.noise(tuned[1]).max() < judge.noise(tuned[0]).max() / 4

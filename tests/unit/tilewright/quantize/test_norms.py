@@ -149,7 +149,7 @@ def test_a_sum_in_floats_takes_the_factors_back() -> None:
     model.graph.initializer.append(onnx.numpy_helper.from_array(gains, "loud"))
     next(node for node in model.graph.node if node.name == "n0").input[1] = "loud"
     floats = {"s1": Precision.FLOAT, "n1": Precision.FLOAT}
-    found = equalise(model, _samples(4), precision=floats)
+    found, _ = equalise(model, _samples(4), precision=floats)
     multiplied = next(node for node in found.graph.node if node.name == "x1_multiply")
     reads = {node.name: list(node.input) for node in found.graph.node}
     assert multiplied.output[0] in reads["s1"] and multiplied.input[0] in reads["v1"]
