@@ -131,7 +131,6 @@ class _Search:
         self.plain = best.recipe
         if self.wanted.fit:
             best = self._fitted(self.plain).better(best)
-        self.fits = best.recipe is not self.plain
         floor, best = self._keep_recurrent(best)
         if self.goal is not None and best.noise.size and not best.reaches(self.goal):
             self._keep_floats(best, self.goal)
@@ -156,20 +155,26 @@ class _Search:
         if plain.share > _MOSTLY:
             self.beside = plain
             return -np.inf, best
+        dear, most = plain.share > MOST_FLOATS, max(self.candidates, key=lambda x: x.decibels).measured
         self.candidates.append(plain)
         for name, kept in (("steps", precision.of_kind(self.plain, Kind.RECURRENT)), ("recurrent layers", whole)):
-            if self._worst(best) < floor:
-                best = self._with(best, kept, f"{name} in floats").better(best)
+            for base in [best, most] if dear and most is not best else [best]:
+                if self._worst(best) >= floor:
+                    continue
+                tried = self._with(base, kept, f"{name} in floats")
+                best, share = tried.better(best), self.candidates[-1].share
+                if dear and share <= MOST_FLOATS and tried.near(measured, SLACK):
+                    return min(floor, self._worst(tried)), best
         return floor, best
 
     def _worst(self, measured: Measured) -> float:
         """SQNR of the worst output of the user's model, in dB."""
         return float(measured.decibels[: self.outputs].min(initial=200.0))
 
-    def _with(self, best: Measured, kept: Mapping[str, Precision], name: str) -> Measured:
-        """Measures the best with other precisions, too."""
-        recipe = self.plain.with_precision({**best.recipe.precision, **kept})
-        return self._fitted(recipe, best.recipe, name) if self.fits else self._measure(name, recipe)
+    def _with(self, base: Measured, kept: Mapping[str, Precision], name: str) -> Measured:
+        """Measures a recipe with other precisions, too; fitted anew, if it is fitted."""
+        recipe = base.recipe.with_precision({**base.recipe.precision, **kept})
+        return self._fitted(recipe, base.recipe, name) if base.recipe.weights else self._measure(name, recipe)
 
     def _in_8_bits(self) -> Measured:
         """The best with weights rounded to the nearest."""

@@ -82,9 +82,22 @@ class Measured:
         """
         if self.energies.shape[1] < FEW:
             return self if self.mean > other.mean else other
+        gain, chance = self._gain(other)
+        return self if gain > CLEARLY * chance else other
+
+    def near(self, other: Measured, slack: float) -> bool:
+        """Whether the samples leave it open that this recipe is no more than some dB worse than another one: its gain,
+        as in `better`, and a standard error of it make that up."""
+        if self.energies.shape[1] < FEW:
+            return self.mean >= other.mean - slack
+        gain, chance = self._gain(other)
+        return gain + chance >= -slack
+
+    def _gain(self, other: Measured) -> tuple[float, float]:
+        """The gain over another recipe in dB, and its standard error."""
         gains = np.mean(self._by_sample - other._by_sample, axis=0)
-        chance = CLEARLY * float(gains.std(ddof=1)) / math.sqrt(gains.size)
-        return self if float(gains.mean()) - self._penalty + other._penalty > chance else other
+        gain = float(gains.mean()) - self._penalty + other._penalty
+        return gain, float(gains.std(ddof=1)) / math.sqrt(gains.size)
 
     @property
     def _by_sample(self) -> np.ndarray:
