@@ -22,6 +22,7 @@ PROOFS: tuple[Proof, ...] = (
     _on("gemm_steps", step_benches.TALL, 12, induction=False),
     _on("gemm_steps", step_benches.FLAT, 12, induction=False),
     _on("gemm_steps", step_benches.PAIRS, 12, induction=False),
+    _on("gemm_steps", step_benches.PACKED, 12, induction=False),
     _on("gemm_window", data_benches.SQUARE, 4, induction=True, quick=True),
     _on("gemm_window", data_benches.FLAT, 14, induction=False),
     _on("gemm_window", data_benches.PAIRS, 4, induction=True),

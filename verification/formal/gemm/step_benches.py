@@ -41,6 +41,8 @@ SQUARE = Shrunk(name="formal_4x4", block_in=4, block_out=4, acc_rows=3, **_COMMO
 TALL = Shrunk(name="formal_4x8", block_in=4, block_out=8, acc_rows=2, **_COMMON)
 FLAT = Shrunk(name="formal_8x4", block_in=8, block_out=4, acc_rows=4, window_delay=3, **_COMMON)
 PAIRS = FLAT.with_(name="formal_pairs", window_pairs=1, act_rows=8)
+#: As wide as it is high, with half the lanes in DEPTHWISE.
+PACKED = Shrunk(name="formal_packed", block_in=8, block_out=8, acc_rows=3, packed_products=1, **_COMMON)
 
 
 def gemm_nest(only: str | None, *, pairs: bool = False) -> Bench:
@@ -247,7 +249,7 @@ def gemm_steps(only: str | None, c: NpuConfig = SQUARE) -> Bench:
         "levels that are not summed, for DEPTHWISE of (i - start) / step * stride on levels 0 and 1",
         Cut("steps.acc_gate"),
     )
-    if c.block_in != c.block_out:
+    if max(c.block_in, c.block_out) > c.dw_lanes:
         whole = (c.block_out > c.dw_lanes) & ~depthwise
         b.check("place", implies(product & emits & ~whole, steps.column == lane // c.dw_lanes))
     b.check(
