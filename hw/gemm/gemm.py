@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import Out, connect, flipped
 
 from tilewright.hw.gemm.accumulate import ACCUMULATE_STAGES, Accumulate
-from tilewright.hw.gemm.array import MacArray
+from tilewright.hw.gemm.array import PACKED_OFFSET, MacArray
 from tilewright.hw.gemm.steps import GemmSteps
 from tilewright.hw.gemm.window import Window
 from tilewright.hw.interfaces import Fault
@@ -109,7 +109,10 @@ class Gemm(EngineShell):
         ]
         m.d.comb += [to.eq(slot) for to, slot in zip(array.slots, window.slots, strict=True)]
         for o, row in enumerate(array.rows):
-            weights = Signal(8 * c.block_in, name=f"tile{o}", reset_less=True)
+            # The upper bit of a lower weight is inverted in front of the product, whose own register starts at 0.
+            start = PACKED_OFFSET if c.packed_products and o >= c.block_out // 2 else 0
+            init = int.from_bytes([start] * c.block_in)
+            weights = Signal(8 * c.block_in, name=f"tile{o}", reset_less=True, init=init)
             with m.If(read["valid"]):
                 m.d.sync += weights.eq(self.wgt.data[o])
             m.d.comb += [row.eq(weights), accumulate.sums[o].eq(array.sums[o])]

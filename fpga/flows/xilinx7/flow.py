@@ -18,6 +18,7 @@ from tilewright.fpga.flows.synthesis import COUNT, NAME, NETLIST, ROUTING, SYNTH
 from tilewright.fpga.flows.tools import execute, run
 from tilewright.fpga.flows.watch import Watch
 from tilewright.fpga.flows.xilinx7 import blocks, buffers, fasm, tools
+from tilewright.fpga.flows.xilinx7.factors import move_factors
 
 BITSTREAM = f"{NAME}.bit"
 #: The image that Linux's FPGA manager loads.
@@ -128,10 +129,10 @@ class Xilinx7(Flow):
         run(SYNTHESIS, directory)
         cells = cell_counts(directory)
         with changed(directory / NETLIST, NAME) as module:
-            added = self.change(module)
+            added, moved = self.change(module), move_factors(module)
             module["settings"] = ROUTER
         used = XILINX.count(cells)
-        return replace(used, lut=used.lut + added)
+        return replace(used, lut=used.lut + added, ff=used.ff - moved)
 
     def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
         """Places and routes; see `Flow.place_and_route`."""
