@@ -17,7 +17,8 @@ OUTPUTS = {REGISTER: "Q", INVERTER: "O"}
 def move_factors(module: Module) -> int:
     """Moves registers of the factor A into blocks, in place. Each bit must be 0, or come from a register without reset,
     or from its inverse; be 0 at the start, as the register of the block is; and all have one clock and one enable,
-    whose wires are what this saves most: registers without an enable stay. Returns the number of registers that nobody reads any more, which are removed.
+    whose wires are what this saves most: registers without an enable stay. Returns the number of registers that nobody
+    reads any more, which are removed.
     """
     cells = module["cells"]
     drivers = {c["connections"][OUTPUTS[c["type"]]][0]: c for c in cells.values() if c["type"] in OUTPUTS}
