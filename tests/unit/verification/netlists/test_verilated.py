@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amaranth.hdl import ClockDomain, Elaboratable, Module, Signal, signed
+from amaranth.hdl import Cat, ClockDomain, Elaboratable, Module, Signal, signed
 from amaranth.lib import io, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -22,7 +22,7 @@ from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows.flow import Flow
 from tilewright.fpga.flows.netlist import Module as Netlist
 from tilewright.fpga.plls import Pll
-from tilewright.hw.gemm.array import MacArray
+from tilewright.hw.gemm.array import PACKED_OFFSET, MacArray
 from tilewright.isa.config import NpuConfig
 from verification.netlists.netlist import read_netlist
 from verification.netlists.verilated import MODELS, netlist_line, verilog
@@ -57,8 +57,11 @@ class Talker(wiring.Component):
         m.d.sync += wide.eq(count[:17].as_signed() * count[5:23].as_signed())
         m.submodules.array = array = MacArray(SHARED)
         for n, operand in enumerate((*array.rows, *array.slots)):
-            register = Signal.like(operand, name=f"operand{n}")
-            m.d.sync += register.eq(count * (0x1234567 + 2 * n))
+            lower = SHARED.block_out // 2 <= n < SHARED.block_out
+            start = int.from_bytes([PACKED_OFFSET if lower else 0] * SHARED.block_in)  # as in `Gemm`
+            register = Signal.like(operand, name=f"operand{n}", init=start, reset_less=True)
+            with m.If(count[4] if n < SHARED.block_out else 1):
+                m.d.sync += register.eq(Cat(count, ~count).rotate_left(5 * n) ^ count.rotate_left(n))
             m.d.comb += operand.eq(register)
         m.d.comb += array.valid.eq(count[3])
         found += [total, wide, *array.sums]
@@ -139,6 +142,9 @@ def said() -> bytes:
 def test_a_small_design(name: str, tmp_path: Path) -> None:
     synthesised(name, tmp_path)
     module = read_netlist(tmp_path)
+    if BOARDS[name].family == "xc7":
+        enabled = [c["connections"].get("CEA2", ["1"]) != ["1"] for c in module["cells"].values()]
+        assert enabled.count(True) == SHARED.block_in * SHARED.block_out // 2  # registers of weights are in the blocks
     with closing(netlist_line(module, BOARDS[name].family, clock_hz=BIT * 1e6, baud=1_000_000)) as line:
         heard = line.run((BYTES + 4) * BYTE)
     expected = said()
