@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -12,33 +12,52 @@ from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.importer.mlir_graph import is_graph, read_graph
-from tilewright.compiler.importer.tosa import import_tosa
+from tilewright.compiler.importer.onnx.loader import import_errors
+from tilewright.compiler.importer.tosa import TosaModel, dynamic_tosa, import_tosa
 
 _READERS = ("iree.compiler.ir", "torch_mlir.ir")  # packages whose MLIR has TOSA
 
 
-def import_mlir(source: str | Path | bytes, shapes: dict[str, Sequence[int]] | None = None) -> Graph:
+def import_mlir(
+    source: str | Path | bytes, shapes: Mapping[str, Sequence[int]] | None = None, staged: bool = False
+) -> Graph:
     """Reads a TOSA program or a graph.
 
     Args:
         source: file name, the text itself (text has line breaks), or bytecode.
         shapes: of a TOSA program's arguments whose batch is left open.
+        staged: as for `import_tosa`.
+
+    Raises:
+        CompileError: damaged text, with the place. UnsupportedError: valid MLIR that is not supported.
+        StagingError: loops that end by values of the inputs.
+    """
+    text, name = mlir_text(source), mlir_name(source)
+    with import_errors(name):
+        if not is_graph(text):
+            return import_tosa(text, name, shapes, staged)
+        if shapes:
+            raise UnsupportedError("the shapes of a graph that Tilewright wrote are fixed")
+        return read_graph(text)
+
+
+def dynamic_mlir(source: str | Path | bytes, shapes: Mapping[str, Sequence[int]] | None = None) -> TosaModel:
+    """Reads a TOSA program as an ONNX model, of which parts are compiled while it runs.
 
     Raises:
         CompileError: damaged text, with the place. UnsupportedError: valid MLIR that is not supported.
     """
-    name = (
-        Path(source).name if isinstance(source, Path) or (isinstance(source, str) and "\n" not in source) else "model"
-    )
-    text = mlir_text(source)
-    try:
-        if not is_graph(text):
-            return import_tosa(text, name, shapes)
-        if shapes:
-            raise UnsupportedError("the shapes of a graph that Tilewright wrote are fixed")
-        return read_graph(text)
-    except CompileError as error:
-        raise type(error)(f"{name}: {one_line(error)}") from error
+    text, name = mlir_text(source), mlir_name(source)
+    with import_errors(name):
+        if is_graph(text):
+            raise UnsupportedError("a graph that Tilewright wrote is one program, which `compile_program` makes")
+        return dynamic_tosa(text, shapes)
+
+
+def mlir_name(source: str | Path | bytes) -> str:
+    """The name of the file, "model" for text and bytecode."""
+    named = isinstance(source, Path) or (isinstance(source, str) and "\n" not in source)
+    return Path(str(source)).name if named else "model"
 
 
 def mlir_text(source: str | Path | bytes) -> str:

@@ -17,7 +17,7 @@ from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.store import program_cache, trust
-from tilewright.store.files import check_readable, is_mlir, is_tflite
+from tilewright.store.files import check_readable, is_tflite
 from tilewright.tuning.log import TuningLog, compiler_digest
 from tilewright.tuning.objective import Objective
 
@@ -58,7 +58,6 @@ def compile(
             or chosen.kernels
             or chosen.schedule
             or is_tflite(model)
-            or is_mlir(model)
         ):
             raise
     from tilewright.dynamic.model import DynamicModel  # the importer and onnx: 0.6 s that one program need not wait for

@@ -98,7 +98,7 @@ class ModelSource:
         from tilewright.compiler.importer.mlir import import_mlir
 
         assert isinstance(self.model, str | Path | bytes)
-        return import_mlir(self.model, shapes)
+        return import_mlir(self.model, shapes, self.staged)
 
     def _rising(self, graph: Graph) -> Sequence[str]:
         """The inputs whose values rise. Raises `UsageError` for what is no input of integers."""

@@ -18,7 +18,7 @@ from tilewright.checking.tolerance import Roundings
 from tilewright.common.installation import require
 from tilewright.common.text import one_line
 from tilewright.compiler.importer.mlir import mlir_text
-from tilewright.compiler.importer.tosa import HANDLERS
+from tilewright.compiler.importer.tosa import OPERATIONS
 from tilewright.compiler.importer.tosa.reading import generic, read
 from tilewright.errors import UsageError
 
@@ -34,7 +34,7 @@ class IreeReference:
 
     def __init__(self, model: str | Path | bytes) -> None:
         self.text = mlir_text(model)
-        self.module = read(self.text, tuple(HANDLERS))
+        self.module = read(self.text, OPERATIONS)
         self._function: Any = None
 
     @property
@@ -99,7 +99,7 @@ class IreeReference:
         compiler, runtime = require("iree.compiler"), require("iree.runtime")
         batch = len(inputs[self.module.inputs[0]]) if self.module.open else 1
         refusals = []
-        for text in (lambda: self.text, lambda: generic(self.text, tuple(HANDLERS))):
+        for text in (lambda: self.text, lambda: generic(self.text, OPERATIONS)):
             try:
                 code = compiler.compile_str(
                     text().replace("tensor<?x", f"tensor<{batch}x"), input_type="tosa", target_backends=["llvm-cpu"],

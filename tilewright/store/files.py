@@ -47,7 +47,7 @@ def is_tflite(model: object) -> bool:
     """True for a TFLite model, as a file or bytes: by its identifier, for a damaged file by its suffix."""
     if isinstance(model, bytes | bytearray | memoryview):
         return bytes(model[4:8]) == b"TFL3"
-    if not isinstance(model, str | Path):
+    if not isinstance(model, str | Path) or "\n" in str(model):  # text is MLIR
         return False
     try:
         with store.opened(model) as file:

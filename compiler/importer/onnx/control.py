@@ -30,7 +30,7 @@ def if_(builder: OnnxBuilder, node: OnnxNode) -> None:
                 builder.bind(value, name)
         return
     graphs: list[onnx.GraphProto] = [node.attrs[key] for key in ("then_branch", "else_branch")]
-    if builder.staged and sum(len(g.node) for g in graphs) > STAGED_BRANCHES:
+    if builder.staged and sum(_size(g) for g in graphs) > STAGED_BRANCHES:
         raise StagingError(f"{node.label}: the condition is known at run time only")
     try:
         branches = [builder.inline(body, []) for body in graphs]
@@ -177,10 +177,16 @@ def _steps(
     return states, rows
 
 
+def _size(body: onnx.GraphProto) -> int:
+    """Nodes of a subgraph; one of another dialect's operations says how many they are."""
+    return sum(next((int(a.i) for a in node.attribute if a.name == "operations"), 1) for node in body.node)
+
+
 def _check_size(builder: OnnxBuilder, node: OnnxNode, body: onnx.GraphProto, steps: int) -> None:
-    integers = any(x.op_type == "QuantizeLinear" for x in body.node)  # the NPU's, if they are written out
+    # the NPU's, if they are written out
+    integers = any(x.op_type == "QuantizeLinear" or any(a.name == "quantised" for a in x.attribute) for x in body.node)
     limit = MAX_UNROLLED_INTEGERS if integers else STAGED_UNROLLED if builder.staged else MAX_UNROLLED
-    if steps * max(len(body.node), 1) > limit:
+    if steps * max(_size(body), 1) > limit:
         raise StagingError(f"{node.label}: unrolls to more than {limit} nodes; shorter loops are accepted")
 
 

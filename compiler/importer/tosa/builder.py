@@ -14,7 +14,7 @@ from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops import QuantizedOp
 from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE, QLut
 from tilewright.compiler.graph.tensor import EIGHT_BIT
-from tilewright.compiler.importer.tosa.records import TosaModule, TosaOp, TypeOf
+from tilewright.compiler.importer.tosa.records import Run, TosaOp, TypeOf
 from tilewright.compiler.limits import check_attributes, check_operands, check_positions, check_shape
 from tilewright.compiler.onnx.onnx_ops import default_attributes, elem_type, evaluate, infer
 
@@ -56,29 +56,41 @@ class TosaBuilder:
 
     Args:
         graph: receives tensors and nodes.
-        module: the program.
+        run: the operations.
 
     Attributes:
+        types: type by number of the value.
+        constants: value by number, where it is known.
         forms: the graph's tensor in each form, by number of the value.
         functions: what a value is of 8-bit tensors, where that is known.
         sums: products whose int32 sums a RESCALE may take to the NPU, by number of the value.
         scaled: such products with their RESCALE, by number of its result: a CLAMP may follow.
         zeros: zero point of 8-bit values: that of the operation that makes them, else of those that read them.
         reasons: why an operation is left to the CPU, by its label.
-        unrolled: operations that loops were written out to.
     """
 
-    def __init__(self, graph: Graph, module: TosaModule) -> None:
-        self.graph, self.module = graph, module
+    def __init__(self, graph: Graph, run: Run) -> None:
+        self.graph, self.types, self.wanted = graph, run.types, run.wanted
+        self.constants: dict[int, np.ndarray] = {}
         self.forms: dict[int, dict[str, str]] = {}
         self.functions: dict[int, Function] = {}
         self.sums: dict[int, Any] = {}
         self.scaled: dict[int, Any] = {}
         self.zeros: dict[int, int] = {}
-        self.wanted: dict[int, int] = {}
         self.reasons: dict[str, str] = {}
-        self.unrolled = 0
         self.op = TosaOp("", [], [], {})
+
+    def take(self, number: int, name: str) -> None:
+        """Makes a tensor of the graph the value of a number."""
+        tensor = self.graph.tensor(name)
+        if tensor.data is not None:
+            self.constants[number] = tensor.data
+            return
+        if tensor.dtype in EIGHT_BIT:
+            if tensor.quant is None:
+                tensor.quant = Quant.of(1.0, self.zero(number))
+            self.zeros[number] = int(tensor.quant.zero_point)
+        self.forms[number] = {FILE: name}
 
     # --- queries of handlers ---
 
@@ -98,7 +110,7 @@ class TosaBuilder:
 
     def type(self, k: int) -> TypeOf:
         """The type of the k-th operand."""
-        return self.module.types[self.operand(k)]
+        return self.types[self.operand(k)]
 
     def shape(self, k: int) -> tuple[int, ...]:
         return self.type(k).shape
@@ -107,11 +119,11 @@ class TosaBuilder:
         """The type of the k-th result."""
         if k >= len(self.op.results):
             raise self.damaged(f"result {k} is missing")
-        return self.module.types[self.op.results[k]]
+        return self.types[self.op.results[k]]
 
     def known(self, number: int) -> np.ndarray | None:
         """The value of a constant, None for others."""
-        found = self.module.constants.get(number)
+        found = self.constants.get(number)
         if found is None and FILE in self.forms.get(number, {}):
             found = self.graph.const(self.forms[number][FILE])
         return found
@@ -174,7 +186,7 @@ class TosaBuilder:
         if form in forms:
             return forms[form]
         if not forms:
-            data = self.module.constants.get(number)
+            data = self.constants.get(number)
             if data is None:
                 raise self.damaged("reads a value that no operation before it makes")
             quant = Quant.of(1.0, self.zero(number)) if data.dtype in EIGHT_BIT else None
@@ -269,7 +281,7 @@ class TosaBuilder:
             self.zeros[number] = int(made.quant.zero_point)
         self.forms.setdefault(number, {})[form] = name
         if made.data is not None and form == FILE:
-            self.module.constants[number] = made.data
+            self.constants[number] = made.data
 
     # --- integer arithmetic on int64, for the CPU ---
 

@@ -53,7 +53,7 @@ def combined(b: TosaBuilder, ks: tuple[int, int], rule: Callable[[Any, Any], Any
             return None
         found.append(f)
     roots = tuple(dict.fromkeys(r for f in found for r in f.roots))
-    shapes = {b.module.types[r].shape for r in roots} | {b.target().shape}
+    shapes = {b.types[r].shape for r in roots} | {b.target().shape}
     if not 1 <= len(roots) <= 2 or len(shapes) != 1:
         return None
 

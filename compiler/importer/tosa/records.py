@@ -96,3 +96,20 @@ class TosaModule(Struct):
     inputs: list[str]
     outputs: list[str]
     open: bool = False
+
+
+class Run(Struct):
+    """Operations without control flow among them, as a node of an ONNX model holds them.
+
+    Attributes:
+        ops: the operations.
+        types: type by number of the value.
+        reads, makes: numbers of the values from outside, and of those that others read.
+        wanted: zero points with which 8-bit values are read, by number.
+    """
+
+    ops: list[TosaOp]
+    types: dict[int, TypeOf]
+    reads: list[int]
+    makes: list[int]
+    wanted: dict[int, int]

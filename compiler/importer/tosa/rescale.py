@@ -139,7 +139,7 @@ def _of_bytes(b: TosaBuilder, scaling: Scaling) -> bool:
 
 def place(b: TosaBuilder, f: Function) -> bool:
     """Makes the op's 8-bit result by the NPU's op that has all these values. Returns False if there is none."""
-    types = [b.module.types[r] for r in f.roots]
+    types = [b.types[r] for r in f.roots]
     dtype = b.target().dtype
     if any(t.shape != b.target().shape for t in types):
         return False

@@ -14,7 +14,7 @@ from tests.unit.compiler.importer.tosa.random_control import RandomControlProgra
 from tests.unit.compiler.importer.tosa.random_graphs import digest
 
 pytest.importorskip("xdsl")
-from tilewright.compiler.importer.tosa import HANDLERS
+from tilewright.compiler.importer.tosa import OPERATIONS
 from tilewright.compiler.importer.tosa.reading import read
 
 _MANY = int(os.environ.get("TOSA_PROGRAMS", "30")) // 10
@@ -37,7 +37,7 @@ def _compare(program: RandomControlProgram, want: dict[str, np.ndarray]) -> None
 @pytest.mark.parametrize("seed", range(2, 8))
 def test_inside_one_another(seed: int) -> None:
     program = RandomControlProgram(seed, depth=2)
-    _compare(program, evaluate(read(program.text(), tuple(HANDLERS)), program.arrays()))
+    _compare(program, evaluate(read(program.text(), OPERATIONS), program.arrays()))
 
 
 @pytest.mark.medium

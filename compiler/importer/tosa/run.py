@@ -1,0 +1,40 @@
+"""Imports the nodes that hold TOSA's operations."""
+
+from __future__ import annotations
+
+from tilewright.compiler.graph.graph import Node, Tensor
+from tilewright.compiler.importer.onnx.builder import OnnxBuilder
+from tilewright.compiler.importer.onnx.handlers import handles
+from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
+from tilewright.compiler.importer.tosa.builder import HANDLERS, TosaBuilder
+from tilewright.compiler.importer.tosa.model import DOMAIN, RUN, run_of
+from tilewright.compiler.importer.tosa.reading import unknown_operation
+from tilewright.compiler.limits import check_nodes
+
+#: Attributes that became operands in TOSA 1.0, beside the zero points.
+_OLDER = ("quantization_info", "pad_const")
+
+
+@handles(RUN, domain=DOMAIN)
+def run(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """Emits the operations one by one, then an Identity for each value that is read outside."""
+    program = run_of(node.attrs["run"])
+    b = TosaBuilder(builder.graph, program)
+    for number, name in zip(program.reads, node.inputs):
+        b.take(number, name)
+    for op in program.ops:
+        b.op = op
+        check_nodes("the graph", len(b.graph.nodes))
+        handler = HANDLERS.get(op.name)
+        if handler is None:
+            raise unknown_operation(op.label, op.name, tuple(HANDLERS))
+        for key in op.attrs:
+            if key.endswith("_zp") or key in _OLDER:
+                raise b.refuse(f"{key} is an attribute of TOSA before 1.0; operands are accepted")
+        handler(b, op)
+    for number, name in zip(program.makes, node.outputs):
+        made = b.graph.tensor(b.form_of(number))
+        b.graph.add(Tensor(name, made.shape, made.dtype, made.data, made.quant))
+        if made.data is None:
+            b.graph.nodes.append(Node("Identity", [made.name], [name], {}, name))
+    builder.reasons |= b.reasons
