@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import onnx
 
 from tilewright.common import store
 from tilewright.common.installation import install_extra
@@ -13,20 +16,22 @@ from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.importer.mlir_graph import is_graph, read_graph
 from tilewright.compiler.importer.onnx.loader import import_errors
-from tilewright.compiler.importer.tosa import TosaModel, dynamic_tosa, import_tosa
+from tilewright.compiler.importer.tosa import import_tosa, tosa_model
 
 _READERS = ("iree.compiler.ir", "torch_mlir.ir")  # packages whose MLIR has TOSA
 
 
 def import_mlir(
-    source: str | Path | bytes, shapes: Mapping[str, Sequence[int]] | None = None, staged: bool = False
+    source: str | Path | bytes,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    staged: bool = False,
 ) -> Graph:
     """Reads a TOSA program or a graph.
 
     Args:
         source: file name, the text itself (text has line breaks), or bytecode.
-        shapes: of a TOSA program's arguments whose batch is left open.
-        staged: as for `import_tosa`.
+        shapes, constants, staged: as for `import_tosa`.
 
     Raises:
         CompileError: damaged text, with the place. UnsupportedError: valid MLIR that is not supported.
@@ -35,13 +40,13 @@ def import_mlir(
     text, name = mlir_text(source), mlir_name(source)
     with import_errors(name):
         if not is_graph(text):
-            return import_tosa(text, name, shapes, staged)
-        if shapes:
-            raise UnsupportedError("the shapes of a graph that Tilewright wrote are fixed")
+            return import_tosa(text, name, shapes, constants, staged)
+        if shapes or constants:
+            raise UnsupportedError("shapes and inputs of a graph that Tilewright wrote are fixed")
         return read_graph(text)
 
 
-def dynamic_mlir(source: str | Path | bytes, shapes: Mapping[str, Sequence[int]] | None = None) -> TosaModel:
+def mlir_model(source: str | Path | bytes, shapes: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
     """Reads a TOSA program as an ONNX model, of which parts are compiled while it runs.
 
     Raises:
@@ -51,7 +56,7 @@ def dynamic_mlir(source: str | Path | bytes, shapes: Mapping[str, Sequence[int]]
     with import_errors(name):
         if is_graph(text):
             raise UnsupportedError("a graph that Tilewright wrote is one program, which `compile_program` makes")
-        return dynamic_tosa(text, shapes)
+        return tosa_model(text, name, shapes)
 
 
 def mlir_name(source: str | Path | bytes) -> str:

@@ -93,12 +93,12 @@ class ModelSource:
 
     def _mlir(self, shapes: dict[str, Sequence[int]] | None) -> Graph:
         """The graph of MLIR."""
-        if self.constants or self.states:
-            raise UsageError("constants and states are named for ONNX models only")
+        if self.states:
+            raise UsageError("states are named for ONNX models only")
         from tilewright.compiler.importer.mlir import import_mlir
 
         assert isinstance(self.model, str | Path | bytes)
-        return import_mlir(self.model, shapes, self.staged)
+        return import_mlir(self.model, shapes, self.constants, self.staged)
 
     def _rising(self, graph: Graph) -> Sequence[str]:
         """The inputs whose values rise. Raises `UsageError` for what is no input of integers."""

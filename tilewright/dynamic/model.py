@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from tilewright.common.shown import Shown, listed
-from tilewright.compiler.importer.mlir import dynamic_mlir, mlir_name
 from tilewright.compiler.importer.onnx.inputs import fixed_value
-from tilewright.compiler.importer.onnx.loader import load, opset_of, source_name
+from tilewright.compiler.importer.onnx.loader import opset_of
 from tilewright.compiler.options import CompileOptions
 from tilewright.dynamic.body import Body, ModelRun
 from tilewright.dynamic.programs import PartPrograms
-from tilewright.dynamic.signature import check_values, signature_of
+from tilewright.dynamic.signature import check_values, loaded, signature_of
 from tilewright.dynamic.values import Value
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
@@ -25,7 +23,6 @@ from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.runtime.counters import add_counters
 from tilewright.runtime.devices import Device, Runner
 from tilewright.runtime.executor import RunResult
-from tilewright.store.files import is_mlir
 
 
 class DynamicModel(Shown):
@@ -68,15 +65,8 @@ class DynamicModel(Shown):
         memory: MemoryTiming | None = None,
         cache: bool = True,
     ) -> None:
-        known: dict[str, np.ndarray] = {}
-        if isinstance(model, str | Path | bytes) and is_mlir(model):
-            file = mlir_name(model)
-            found = dynamic_mlir(model, shapes)
-            proto, known, self.name = found.proto, found.constants, Path(file).stem
-        else:
-            file = source_name(model)
-            proto = load(model, file)
-            self.name = Path(model).stem if isinstance(model, str | Path) else proto.graph.name or file
+        proto, file = loaded(model, shapes)
+        self.name = Path(file).stem if isinstance(model, str | Path) else proto.graph.name or file
         self.config = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
         versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
         versions[""] = opset_of(proto)
@@ -87,7 +77,7 @@ class DynamicModel(Shown):
             if name not in infos:
                 raise UsageError(f"{self.name}: no input {name!r}; inputs: {', '.join(infos)}")
         self.constants = {name: fixed_value(infos[name], value) for name, value in (constants or {}).items()}
-        self._body = Body(self._programs, proto.graph, given=self.constants | known)
+        self._body = Body(self._programs, proto.graph, given=self.constants)
         self.inputs = [signature_of(infos[n], (shapes or {}).get(n)) for n in self._body.inputs]
         self.outputs = list(self._body.outputs)
         self.ran: list[Program] = []

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import onnx
 
+from tilewright.compiler.importer.mlir import mlir_model, mlir_name
 from tilewright.compiler.importer.onnx.inputs import size_of
 from tilewright.compiler.importer.onnx.loader import load, source_name
 from tilewright.compiler.onnx.onnx_ops import numpy_dtype
 from tilewright.dynamic.values import Value, as_value, describe
 from tilewright.errors import InputError, UsageError
+from tilewright.store.files import is_mlir
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,25 @@ def signature_of(value: onnx.ValueInfoProto, given: Sequence[int] | None = None)
     return Signature(value.name, kind, dtype, shape)
 
 
+def loaded(
+    model: str | Path | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> tuple[onnx.ModelProto, str]:
+    """A model, TOSA as ONNX, and its name for messages.
+
+    Args:
+        shapes: of the arguments of a TOSA program whose batch is left open.
+
+    Raises:
+        CompileError: the model is damaged.
+    """
+    if isinstance(model, str | Path | bytes) and is_mlir(model):
+        return mlir_model(model, shapes), mlir_name(model)
+    return load(model, source_name(model)), source_name(model)
+
+
 def signatures(model: str | Path | bytes | onnx.ModelProto) -> list[Signature]:
     """Returns the signatures of a model's inputs. Raises CompileError if the model is damaged."""
-    graph = load(model, source_name(model)).graph
+    graph = loaded(model)[0].graph
     constant = {t.name for t in graph.initializer}
     return [signature_of(i) for i in graph.input if i.name not in constant]
 

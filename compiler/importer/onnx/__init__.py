@@ -44,7 +44,7 @@ from tilewright.compiler.importer.onnx.loader import LoadedModel, import_errors,
 from tilewright.compiler.limits import check_shape
 from tilewright.compiler.onnx.onnx_ops import OPSET, numpy_dtype
 
-__all__ = ["HANDLERS", "OPSET", "LoadedModel", "import_onnx"]
+__all__ = ["OPSET", "LoadedModel", "import_onnx"]
 
 
 def import_onnx(

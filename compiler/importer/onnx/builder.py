@@ -59,7 +59,6 @@ class OnnxBuilder:
 
     Attributes:
         sequences: sequences and optionals whose structure is known at compile time, as lists of tensor names.
-        reasons: why an operation of another dialect is left to the CPU, by its label.
     """
 
     def __init__(
@@ -71,7 +70,6 @@ class OnnxBuilder:
         self.handlers = handlers
         self.staged = staged
         self.sequences: dict[str, list[str]] = {}
-        self.reasons: dict[str, str] = {}
         self.emitted = 0
         self.current = OnnxNode("", [], [])
         self.scope: dict[str, str] | None = None  # inside a subgraph: its names -> names of the graph
@@ -153,6 +151,8 @@ class OnnxBuilder:
         )
         tensors = [self.tensor(i) if i else None for i in inputs]
         self._type_outputs(node, tensors)
+        if op == "Identity" and tensors[0] is not None and names[0] in self.graph.tensors:
+            self.graph.tensors[names[0]].quant = tensors[0].quant
         return names[0]
 
     def bind(self, value: str, name: str) -> None:
@@ -305,11 +305,6 @@ class OnnxBuilder:
         for proto in protos:
             dense = dense_of(proto)
             self.graph.add(Tensor(proto.values.name, dense.shape, dense.dtype, dense))
-
-    def note_reasons(self) -> None:
-        """Notes the `reasons` of the operations that nodes of the graph were made from."""
-        emitted = {label for node in self.graph.nodes for label in node.origin} if self.reasons else set()
-        self.graph.notes += [f"{label}: {why}" for label, why in self.reasons.items() if label in emitted]
 
     def reshaped(self, x: str, shape: Sequence[int], outputs: Sequence[str] | None = None) -> str:
         """Appends a Reshape to a whole shape, without -1."""

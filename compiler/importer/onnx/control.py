@@ -69,7 +69,13 @@ def loop(builder: OnnxBuilder, node: OnnxNode) -> None:
     rows: list[list[str]] = [[] for _ in node.outputs[len(carried) :]]
     go = node.input(1) or builder.constant("cond", True)
     step = 0
-    while step < limit and bool(builder.need_const(go, "the loop condition").reshape(-1)[0]):
+    while step < limit:
+        known = builder.const(go)
+        if known is None:
+            text = f"{node.label}: the condition {_with_origin(builder, go)} is known at run time only"
+            raise StagingError(text, (go,))
+        if not known.reshape(-1)[0]:
+            break
         _check_size(builder, node, body, step + 1)
         results = builder.inline(body, [builder.constant("i", step, "int64"), go, *carried])
         go, carried = results[0], results[1 : 1 + len(carried)]

@@ -81,7 +81,6 @@ def import_part(
             raise Cut(made[output], (), f"{output!r} is a sequence, which no program hands over")
         graph.outputs.append(output)
     graph.prune()
-    builder.note_reasons()
     graph.inputs = [n for n in graph.inputs if n in graph.tensors]
     graph.verify("import")
     return graph

@@ -7,13 +7,14 @@ emitted beside it, and `Graph.prune` drops what is not needed. Control flow is O
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
 
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.graph.graph import Graph, Quant, Tensor
-from tilewright.compiler.graph.tensor import EIGHT_BIT
-from tilewright.compiler.importer.onnx import HANDLERS as NODES
-from tilewright.compiler.importer.onnx.builder import OnnxBuilder
+from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.importer.onnx import LoadedModel, import_onnx
 from tilewright.compiler.importer.tosa import (  # noqa: F401  (they fill the handler tables)
     elementwise,
     movement,
@@ -23,69 +24,56 @@ from tilewright.compiler.importer.tosa import (  # noqa: F401  (they fill the ha
     run,
 )
 from tilewright.compiler.importer.tosa.builder import HANDLERS
-from tilewright.compiler.importer.tosa.model import CONTROL, DOMAIN, TosaModel, model_of, wanted_zeros
+from tilewright.compiler.importer.tosa.model import CONTROL, model_of
 from tilewright.compiler.importer.tosa.reading import read
 from tilewright.compiler.importer.tosa.records import Shapes, TosaModule
 from tilewright.compiler.limits import check_nodes, check_shape
-from tilewright.compiler.onnx.onnx_ops import OPSET
 
-__all__ = ["OPERATIONS", "TosaModel", "dynamic_tosa", "import_tosa"]
+__all__ = ["OPERATIONS", "import_tosa", "tosa_model"]
 
 OPERATIONS = (*HANDLERS, *CONTROL)
 """Names of the operations that are read."""
 
 
-def import_tosa(text: str, name: str, shapes: Shapes | None = None, staged: bool = False) -> Graph:
+def import_tosa(
+    text: str,
+    name: str,
+    shapes: Shapes | None = None,
+    constants: Mapping[str, Any] | None = None,
+    staged: bool = False,
+) -> Graph:
     """Reads a TOSA program.
 
     Args:
         text: MLIR text.
-        name: name of its file, for the graph's.
+        name: name of its file.
         shapes: of arguments whose batch is left open; 1 if not given.
+        constants: values of arguments to fix now.
         staged: large branches and long loops are refused (StagingError), not run in vain and written out.
 
     Raises:
         CompileError: damaged text, with the place. UnsupportedError: valid MLIR that is not supported.
         StagingError: loops that end by values of the inputs.
     """
-    module = _checked(read(text, OPERATIONS, shapes))
-    model = model_of(module)
-    graph = Graph(Path(name).stem, OPSET)
-    zeros = wanted_zeros(module)
-    for label, number in zip(module.inputs, module.body.arguments):
-        t = module.types[number]
-        quant = Quant.of(1.0, zeros.get(number, 0)) if t.dtype in EIGHT_BIT else None
-        graph.add(Tensor(label, t.shape, t.dtype, None, quant))
-        graph.inputs.append(label)
-    for label, value in model.constants.items():
-        graph.add(Tensor(label, value.shape, value.dtype, value))
-    builder = OnnxBuilder(graph, name, {"": OPSET, DOMAIN: 1}, NODES, staged)
-    for node in model.proto.graph.node:
-        builder.node(node)
-    made = graph.producers()
-    for output in model.proto.graph.output:
-        graph.outputs.append(output.name)
-        if output.name in made:
-            graph.tensor(output.name).quant = graph.tensor(made[output.name].inputs[0]).quant
-    graph.prune()
-    builder.note_reasons()
+    module = _read(text, shapes)
+    graph = import_onnx(LoadedModel(name, model_of(module, name)), None, dict(constants or {}), staged)
     if module.open and not shapes:
         graph.notes.append(f"the batch is left open and becomes 1; --shape {module.inputs[0]}=N,... sets another")
-    graph.verify("import")
     return graph
 
 
-def dynamic_tosa(text: str, shapes: Shapes | None = None) -> TosaModel:
-    """A TOSA program as an ONNX model, for those that are compiled in parts while they run.
+def tosa_model(text: str, name: str, shapes: Shapes | None = None) -> onnx.ModelProto:
+    """A TOSA program as an ONNX model, which is compiled in parts while it runs.
 
     Raises:
         CompileError: damaged text, with the place. UnsupportedError: valid MLIR that is not supported.
     """
-    return model_of(_checked(read(text, OPERATIONS, shapes)))
+    return model_of(_read(text, shapes), name)
 
 
-def _checked(module: TosaModule) -> TosaModule:
+def _read(text: str, shapes: Shapes | None) -> TosaModule:
     """The program. Raises UnsupportedError for inputs that no program takes."""
+    module = read(text, OPERATIONS, shapes)
     check_nodes("the graph", len(module.body.ops))
     for label, number in zip(module.inputs, module.body.arguments):
         t = module.types[number]

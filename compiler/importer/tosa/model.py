@@ -7,12 +7,12 @@ of the inputs runs as any dynamic model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import onnx
-from msgspec import Struct, field
 from onnx import helper, numpy_helper
 
 from tilewright.compiler.errors import CompileError
@@ -31,24 +31,13 @@ _ZERO_POINTS = {
 _MOVES = ("reshape", "transpose", "slice", "pad", "tile", "reverse", "max_pool2d", "identity", "concat", "clamp")
 CONTROL = ("cond_if", "while_loop")
 """Operations with regions."""
+_FLAG = TypeOf("i1", ())
 _ARRAY = 1  # the code of an array among the attributes
 
 
-class TosaModel(Struct):
-    """A program as an ONNX model without its constants.
-
-    Attributes:
-        proto: the model; its nodes read constants by name.
-        constants: the constants by name.
-    """
-
-    proto: onnx.ModelProto
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
-
-
-def model_of(module: TosaModule) -> TosaModel:
-    """A program as an ONNX model. Raises CompileError where blocks do not fit their operation."""
-    return _Converter(module).model()
+def model_of(module: TosaModule, name: str) -> onnx.ModelProto:
+    """A program as an ONNX model of a name. Raises CompileError where blocks do not fit their operation."""
+    return _Converter(module).model(Path(name).stem)
 
 
 def run_of(attribute: np.ndarray) -> Run:
@@ -73,7 +62,7 @@ class _Converter:
         self.constants: dict[str, np.ndarray] = {}
         self.serial = 0
 
-    def model(self) -> TosaModel:
+    def model(self, name: str) -> onnx.ModelProto:
         module = self.module
         body, names = module.body, dict(zip(module.body.arguments, module.inputs))
         nodes, results = self._block(body, names)
@@ -82,10 +71,11 @@ class _Converter:
             outputs.append(label if label not in module.inputs else self._fresh(label))
             nodes.append(helper.make_node("Identity", [result], [outputs[-1]], label))
         graph = helper.make_graph(
-            nodes, module.name, self._infos(module.inputs, body.arguments), self._infos(outputs, body.returns)
-        )
+            nodes, name, self._infos(module.inputs, body.arguments), self._infos(outputs, body.returns),
+            [numpy_helper.from_array(value, label) for label, value in self.constants.items()],
+        )  # fmt: skip
         versions = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
-        return TosaModel(helper.make_model(graph, opset_imports=versions), self.constants)
+        return helper.make_model(graph, opset_imports=versions)
 
     def _block(self, block: Block, names: dict[int, str]) -> tuple[list[onnx.NodeProto], list[str]]:
         """The nodes of a block and the names of its results; `names` learns those of its values."""
@@ -167,8 +157,8 @@ class _Converter:
         flags = [self._fresh(), self._fresh()]
         graph = helper.make_graph(
             [*nodes, *after], "body",
-            [_info(flags[0], TypeOf("i64", ())), _info(flags[1], TypeOf("i1", ())), *self._infos(arguments, op.operands)],
-            [_info(again, TypeOf("i1", ())), *self._infos(carried, op.operands)],
+            [_info(flags[0], TypeOf("i64", ())), _info(flags[1], _FLAG), *self._infos(arguments, op.operands)],
+            [_info(again, _FLAG), *self._infos(carried, op.operands)],
         )  # fmt: skip
         names.update((k, self._fresh()) for k in op.results)
         made = [names[k] for k in op.results]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.compiler.graph.graph import Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.importer.onnx.builder import OnnxBuilder
 from tilewright.compiler.importer.onnx.handlers import handles
 from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
@@ -17,14 +17,15 @@ _OLDER = ("quantization_info", "pad_const")
 
 @handles(RUN, domain=DOMAIN)
 def run(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Emits the operations one by one, then an Identity for each value that is read outside."""
-    program = run_of(node.attrs["run"])
-    b = TosaBuilder(builder.graph, program)
+    """Emits the operations, and an Identity for each value that is read outside; drops what is not needed."""
+    program, graph = run_of(node.attrs["run"]), builder.graph
+    before, graph.nodes = graph.nodes, []
+    b = TosaBuilder(graph, program)
     for number, name in zip(program.reads, node.inputs):
         b.take(number, name)
     for op in program.ops:
         b.op = op
-        check_nodes("the graph", len(b.graph.nodes))
+        check_nodes("the graph", len(before) + len(graph.nodes))
         handler = HANDLERS.get(op.name)
         if handler is None:
             raise unknown_operation(op.label, op.name, tuple(HANDLERS))
@@ -33,8 +34,24 @@ def run(builder: OnnxBuilder, node: OnnxNode) -> None:
                 raise b.refuse(f"{key} is an attribute of TOSA before 1.0; operands are accepted")
         handler(b, op)
     for number, name in zip(program.makes, node.outputs):
-        made = b.graph.tensor(b.form_of(number))
-        b.graph.add(Tensor(name, made.shape, made.dtype, made.data, made.quant))
+        made = graph.tensor(b.form_of(number))
+        graph.add(Tensor(name, made.shape, made.dtype, made.data, made.quant))
         if made.data is None:
-            b.graph.nodes.append(Node("Identity", [made.name], [name], {}, name))
-    builder.reasons |= b.reasons
+            graph.nodes.append(Node("Identity", [made.name], [name], {}, name))
+    graph.nodes = before + _needed(graph, set(node.outputs))
+    emitted = {label for made in graph.nodes[len(before) :] for label in made.origin}
+    notes = [f"{label}: {why}" for label, why in b.reasons.items() if label in emitted]
+    graph.notes += [note for note in notes if note not in graph.notes]
+
+
+def _needed(graph: Graph, wanted: set[str]) -> list[Node]:
+    """The nodes that make the tensors `wanted`. The results of others are dropped."""
+    kept = []
+    for node in reversed(graph.nodes):
+        if wanted.isdisjoint(node.outputs):
+            for name in node.outputs:
+                del graph.tensors[name]
+        else:
+            wanted.update(node.inputs)
+            kept.append(node)
+    return kept[::-1]
