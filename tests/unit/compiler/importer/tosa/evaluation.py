@@ -68,6 +68,8 @@ _RULES: dict[str, Callable[..., np.ndarray]] = {
     "maximum": lambda op, x, y: np.maximum(x, y),
     "minimum": lambda op, x, y: np.minimum(x, y),
     "mul": lambda op, x, y, shift: x * y,
+    "bitwise_and": lambda op, x, y: x & y,
+    "logical_and": lambda op, x, y: x & y,
     "greater": lambda op, x, y: x > y,
     "clamp": lambda op, x: np.clip(x, op.attrs["min_val"], op.attrs["max_val"]),
     "table": lambda op, x, table: table[x.astype(np.int64) + 128],

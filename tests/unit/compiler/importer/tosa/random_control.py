@@ -14,11 +14,12 @@ class RandomControlProgram(RandomProgram):
         seed: of everything that is drawn.
         depth: of branches and loops inside one another. Where it is above 1, operations are those that
             `tests.unit.compiler.importer.tosa.evaluation` knows: IREE 3.13 takes none inside one another.
+        by_values: loops end by values of the input, not by a constant.
     """
 
-    def __init__(self, seed: int, depth: int = 1) -> None:
+    def __init__(self, seed: int, depth: int = 1, by_values: bool = False) -> None:
         super().__init__(seed, ops=0)
-        self.depth = depth
+        self.depth, self.by_values = depth, by_values
         self.steps = [self.add, self.mul, self.table, self.move, self.again, self.clamped]
         if depth == 1:
             self.steps += [
@@ -47,25 +48,25 @@ class RandomControlProgram(RandomProgram):
         if self.counters and self.r.random() < 0.5:
             condition = self.op("greater", [self.counters[-1], self._whole(int(self.r.integers(0, 3)))], (), "i1")
         else:
-            found = x
-            for axis in range(1, 4):
-                shape = [1 if k == axis else n for k, n in enumerate(found[1])]
-                found = self.op("reduce_max", [found], shape, "i8", f"axis = {axis} : i32")
-            wide = self.rescale(found, "i32", 1.0, self.zeros[x[0]])
-            high = self.op("greater", [wide, self.const([[[[int(self.r.integers(0, 200))]]]], "i32")], wide[1], "i1")
-            condition = self.op("reshape", [high, self._no_sizes()], (), "i1")
+            condition = self._high(x)
         sides = [self._region([x], lambda given: [self._bytes_like(given[0])]) for _ in range(2)]
         (made,) = self._regions("cond_if", [condition, x], sides, [x])
         self.zeros[made[0]] = self._zero()
         return made
 
     def loop(self, x: Value) -> Value:
-        """WHILE_LOOP of none to three rounds, which a constant says."""
+        """WHILE_LOOP of none to three rounds, which a constant says, or a value of the input, or what is carried."""
         carried = [self._whole(0), x]
         rounds = int(self.r.integers(0, 4))
+        limit = None
+        if self.by_values and self.r.random() < 0.5:
+            limit = self.op("bitwise_and", [self._largest(x), self._whole(3)], (), "i32")
 
         def goes_on(given: Sequence[Value]) -> list[Value]:
-            return [self.op("greater", [self._whole(rounds), given[0]], (), "i1")]
+            more = self.op("greater", [limit or self._whole(rounds), given[0]], (), "i1")
+            if self.by_values and limit is None:
+                more = self.op("logical_and", [more, self._high(given[1])], (), "i1")
+            return [more]
 
         def round_(given: Sequence[Value]) -> list[Value]:
             self.counters.append(given[0])
@@ -83,6 +84,20 @@ class RandomControlProgram(RandomProgram):
         return self.depthwise(x, k=3, m=1)
 
     # --- pieces ---
+
+    def _largest(self, x: Value) -> Value:
+        """The largest of some bytes, times some factor, as a scalar."""
+        found = x
+        for axis in range(1, 4):
+            shape = [1 if k == axis else n for k, n in enumerate(found[1])]
+            found = self.op("reduce_max", [found], shape, "i8", f"axis = {axis} : i32")
+        wide = self.rescale(found, "i32", 1.0, self.zeros[x[0]])
+        return self.op("reshape", [wide, self._no_sizes()], (), "i32")
+
+    def _high(self, x: Value) -> Value:
+        """Whether some bytes have a high one, as a scalar."""
+        largest = self._largest(x)
+        return self.op("greater", [largest, self._whole(int(self.r.integers(0, 200)))], (), "i1")
 
     def _whole(self, value: int) -> Value:
         return self.const(value, "i32")

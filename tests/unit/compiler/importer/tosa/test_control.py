@@ -16,6 +16,7 @@ from tests.unit.compiler.importer.tosa.random_graphs import digest
 pytest.importorskip("xdsl")
 from tilewright.compiler.importer.tosa import OPERATIONS
 from tilewright.compiler.importer.tosa.reading import read
+from tilewright.errors import TilewrightError
 
 _MANY = int(os.environ.get("TOSA_PROGRAMS", "30")) // 10
 _DIGESTS = {2: "a10423c39dba397a", 6: "6630ca4687ae7572", 8: "c8e5ecf3c82873e5"}
@@ -34,9 +35,10 @@ def _compare(program: RandomControlProgram, want: dict[str, np.ndarray]) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 8))
-def test_inside_one_another(seed: int) -> None:
-    program = RandomControlProgram(seed, depth=2)
+@pytest.mark.parametrize("by_values", [False, True])
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_inside_one_another(seed: int, by_values: bool) -> None:
+    program = RandomControlProgram(seed, 2, by_values)
     _compare(program, evaluate(read(program.text(), OPERATIONS), program.arrays()))
 
 
@@ -52,5 +54,52 @@ def test_bytes_are_those_of_iree() -> None:
     from tilewright.checking.iree_reference import IreeReference
 
     for seed in range(_MANY):
-        program = RandomControlProgram(seed)
+        program = RandomControlProgram(seed, by_values=bool(seed % 2))
         _compare(program, IreeReference(program.text()).run(program.arrays()))
+
+
+COUNTED = """func.func @main(%x: tensor<2xi32>, %n: tensor<i32>) -> (tensor<i32>, tensor<2xi32>) {
+  %zero = "tosa.const"() <{values = dense<0> : tensor<i32>}> : () -> tensor<i32>
+  %one = "tosa.const"() <{values = dense<1> : tensor<i32>}> : () -> tensor<i32>
+  %k, %s = tosa.while_loop (%i = %zero, %v = %x) : (tensor<i32>, tensor<2xi32>) -> (tensor<i32>, tensor<2xi32>) {
+    %go = tosa.greater %n, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    tosa.yield %go : tensor<i1>
+  } do {
+  ^bb0(%i: tensor<i32>, %v: tensor<2xi32>):
+    %j = tosa.add %i, %one : (tensor<i32>, tensor<i32>) -> tensor<i32>
+    %w = tosa.add %v, %x : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi32>
+    tosa.yield %j, %w : tensor<i32>, tensor<2xi32>
+  }
+  return %k, %s : tensor<i32>, tensor<2xi32>
+}
+"""
+
+
+def test_loops_that_an_input_ends() -> None:
+    model = tw.compile(COUNTED, cache=False)
+    x, counts = np.array([5, -7], np.int32), []
+    for rounds in (0, 1, 5, 3):
+        got = tw.Device("functional").run(model, {"input_0": x, "input_1": np.array(rounds, np.int32)})
+        np.testing.assert_array_equal(got["output_0"], rounds)
+        np.testing.assert_array_equal(got["output_1"], x * (1 + rounds))
+        counts.append(model.compilations)  # type: ignore[union-attr]
+    assert counts[1] == counts[3], "rounds are compiled once"
+    message = r"'line 4: tosa.while_loop': the condition .* \(it follows from 'input_1'\) is known at run time only"
+    with pytest.raises(TilewrightError, match=message):
+        tw.compile_program(COUNTED, cache=False)
+    program = tw.compile_program(COUNTED, constants={"input_1": 4}, cache=False)
+    np.testing.assert_array_equal(tw.Device("functional").run(program, {"input_0": x})["output_1"], x * 5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("%w : tensor<i32>, tensor<2xi32>\n  }", "%i : tensor<i32>, tensor<i32>\n  }", "a block's results are"),
+        ("yield %go : tensor<i1>", "yield %i : tensor<i32>", r"its condition is tensor<i32>; one boolean is needed"),
+        ("yield %go : tensor<i1>", "yield %go, %go : tensor<i1>, tensor<i1>", "its condition is"),
+    ],
+)
+def test_blocks_that_do_not_fit(old: str, new: str, message: str) -> None:
+    assert old in COUNTED
+    with pytest.raises(TilewrightError, match=f"line 4: tosa.while_loop: {message}"):
+        tw.compile(COUNTED.replace(old, new), cache=False)
