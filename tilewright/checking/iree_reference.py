@@ -61,7 +61,7 @@ class IreeReference:
     def roundings(self) -> Roundings:
         """The float roundings of the program: one an operation, and the length of sums of products."""
         terms = nodes = 1
-        for op in self.module.body.ops:
+        for op in self.module.body.all_ops():
             nodes += 1
             types = [self.module.types[k] for k in op.operands]
             product = op.name in ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d", "matmul")

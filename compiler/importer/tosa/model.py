@@ -51,7 +51,8 @@ def _packed(value: Any) -> msgspec.msgpack.Ext:
 
 
 def _array(_code: int, data: memoryview) -> np.ndarray:
-    return numpy_helper.to_array(onnx.TensorProto.FromString(bytes(data)))
+    array: np.ndarray = numpy_helper.to_array(onnx.TensorProto.FromString(bytes(data)))
+    return array
 
 
 class _Converter:

@@ -29,6 +29,8 @@ _VERSION = re.compile(r"specification_version\s*=\s*\"?([\w.]+)")
 _BARE = ("Operation builtin.unregistered does not have a custom format.", "no operation begins before this")
 #: Comments and strings. xDSL's own pattern takes exponential time where a string has no end.
 _STRING = re.compile(r'//[^\n]*|(?P<start>")[^"\\\n\v\f]*(?:\\(?:["nt\\]|[0-9A-Fa-f]{2})[^"\\\n\v\f]*)*(?P<end>")?')
+#: Integers of many bits, for which xDSL takes as much memory.
+_WIDE = re.compile(r"[\sx<:,(][su]?i(\d{5,})\b")
 _NAME = re.compile(r'(?:^|[=\s"])([a-z_]\w*)\.([a-z_0-9.]+)')
 
 
@@ -70,6 +72,10 @@ def parse(text: str, known: Sequence[str]) -> tuple[Any, dict[int, int]]:
         if string["start"] and not string["end"]:
             line, column = text.count("\n", 0, string.start()) + 1, string.start() - text.rfind("\n", 0, string.start())
             raise CompileError(f"line {line}, column {column}: damaged MLIR text: a string without its end")
+    wide = _WIDE.search(text)
+    if wide is not None:
+        line = text.count("\n", 0, wide.start()) + 1
+        raise UnsupportedError(f"line {line}: integers of {wide[1]} bits; elements of {', '.join(DTYPES)} are accepted")
     parser = xdsl.parser(xdsl.context(tuple(known)), text)
     try:
         return parser.parse_module(), parser.lines
@@ -243,6 +249,8 @@ def _type(given: Any, line: int, batch: int) -> TypeOf:
     shape = tuple(int(n) for n in given.get_shape())
     if any(n < 0 for n in shape[1:]):
         raise UnsupportedError(f"line {line}: {text} leaves a size behind the batch open; export fixed shapes")
+    if 0 in shape:
+        raise UnsupportedError(f"line {line}: {text}; sizes of 1 and above are accepted")
     shape = (batch, *shape[1:]) if shape and shape[0] < 0 else shape
     return TypeOf(element, shape)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -75,6 +75,13 @@ class Block(Struct):
     arguments: list[int]
     ops: list[TosaOp]
     returns: list[int]
+
+    def all_ops(self) -> Iterator[TosaOp]:
+        """The operations, those of blocks inside included."""
+        for op in self.ops:
+            yield op
+            for block in op.blocks:
+                yield from block.all_ops()
 
 
 class TosaModule(Struct):

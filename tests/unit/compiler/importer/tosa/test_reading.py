@@ -20,6 +20,7 @@ from tilewright.compiler.importer.tosa.reading import generic
 HEAD = "module {\n  func.func @main(%x: tensor<1x4x4x2xi8>) -> tensor<1x4x4x2xi8> {\n"
 TAIL = "    return %y : tensor<1x4x4x2xi8>\n  }\n}\n"
 TYPES = "(tensor<1x4x4x2xi8>) -> tensor<1x4x4x2xi8>"
+EMPTY = "(tensor<1x4x4x2xi8>) -> tensor<0x4xi8>"
 OPEN, OTHER = TYPES.replace("-> tensor<1x4", "-> tensor<1x?"), TYPES.replace("-> tensor<1x4", "-> tensor<1x5")
 CLAMPS = {
     "generic": f'    %y = "tosa.clamp"(%x) <{{max_val = 9 : i8, min_val = -3 : i8}}> : {TYPES}\n',
@@ -130,6 +131,14 @@ def test_constants_that_torch_mlir_leaves_among_the_operations() -> None:
         (
             '%y = "tosa.const"() <{values = dense<0> : tensor<9223372036854775807x4xi8>}> : () -> tensor<1xi8>',
             "line 3, column 78: damaged MLIR text: a tensor of 36893488147419103228 elements",
+        ),
+        (
+            '%y = "tosa.const"() <{values = dense<0> : tensor<1xi99999999999>}> : () -> tensor<1xi8>',
+            "line 3: integers of 99999999999 bits",
+        ),
+        (
+            f'%z = "tosa.abs"(%x) : {EMPTY}\n %y = "tosa.abs"(%x) : {TYPES}',
+            "line 3: tensor<0x4xi8>; sizes of 1 and above are accepted",
         ),
         ("word", "line 4, column 5: damaged MLIR text: no operation begins before this"),
         (f'%y = "tosa.cond_if"(%x) ({{\n^bb0:\n}}) : {TYPES}', "line 3: a block without yield at its end"),
