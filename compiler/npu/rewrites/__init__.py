@@ -19,6 +19,7 @@ from tilewright.compiler.npu.rewrites.lower_moves import lower_moves
 from tilewright.compiler.npu.rewrites.lower_per_channel import lower_per_channel
 from tilewright.compiler.npu.rewrites.pad_heads import pad_heads
 from tilewright.compiler.npu.rewrites.rows_by_windows import rows_by_windows
+from tilewright.compiler.npu.rewrites.share_blocks import share_blocks
 from tilewright.compiler.passes import Pass, run_passes
 from tilewright.isa.config import NpuConfig
 
@@ -49,6 +50,7 @@ class Rewrite(Struct, frozen=True):
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite("drop_channels", drop_channels, "channels that are constant or not read out of layers, into biases"),
     Rewrite("correct_adds", correct_adds, "Adds without exact constants to nearest ones and a correction by tables"),
+    Rewrite("share_blocks", share_blocks, "narrow heads of caches side by side in blocks of lanes"),
     Rewrite("lower_means", lower_means, "means and sums over any axes to convolutions with weights of 1"),
     Rewrite("broadcast_channels", broadcast_channels, "one channel of an elementwise op to all by weights of 1"),
     Rewrite("lower_copies", lower_copies, "repeated images and gathered rows to a Concat of Slices"),
@@ -84,7 +86,7 @@ def run_rewrites(
     Raises:
         CompileError: a rewrite broke the graph; always a compiler bug.
     """
-    left_out = (drop_channels, block_states, rows_by_windows) if keep_all else ()
+    left_out = (drop_channels, share_blocks, block_states, rows_by_windows) if keep_all else ()
     chosen = [rewrite for rewrite in REWRITES if rewrite.run not in left_out]
     run_passes(graph, [rewrite.bound(config) for rewrite in chosen], print_after, out, form)
 
