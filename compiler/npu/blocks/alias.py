@@ -220,6 +220,8 @@ def _walked(v: View, planes: tuple[int, int, int, int]) -> View | None:
         return replace(v, h=h, w=w, sh=w * v.block)
     if v.h * v.w == 1 and n == 1 and h == 1 and v.sn == v.block:  # images of one block become rows
         return replace(v, n=1, h=1, w=w, sn=0, sh=w * v.block)
+    if v.cb == 1 and v.sn == v.h * v.w * v.block and _rows_follow(v):  # vectors one behind the other
+        return replace(v, n=n, h=h, w=w, sn=h * w * v.block, sc=h * w * v.block, sh=w * v.block)
     if v.n == 1 and v.w == 1 and h * w == 1:  # rows become images
         return replace(v, n=n, h=1, w=1, sn=v.sh, sh=v.block)
     if v.n == 1 and v.h == 1 and h * w == 1:

@@ -84,15 +84,22 @@ class _Blocks:
         made: list that takes new nodes.
         blocks: name of the blocks by the name of the heads.
         known: True if heads can be put into blocks, by name.
+        wide: name of a table with its channels repeated, by its name and the number of channels.
+        single: True if runs have a single row: blocks are then the rows [1, 1, blocks, lanes] of one image.
     """
 
     rewriter: Rewriter
     made: list[Node] = field(default_factory=list)
     blocks: dict[str, str] = field(default_factory=dict)
     known: dict[str, bool] = field(default_factory=dict)
+    wide: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.graph, self.wiring, self.lanes = self.rewriter.graph, self.rewriter.wiring, self.rewriter.config.block_in
+        puts = [self.wiring.producers[state.end] for state in self.graph.states]
+        self.single = all(
+            node.op != "ScatterElements" or self.wiring.shape(node.inputs[2])[2:3] == (1,) for node in puts
+        )
 
     def mover(self, node: Node | None = None) -> Mover:
         """Returns the maker of moves, in place of a node's if one is given."""
@@ -112,10 +119,14 @@ class _Blocks:
             return False
         if self.rows_of(name) is not None:
             return True
+        if self._row_part(maker) is not None:
+            return self.takes(maker.inputs[0])
         if isinstance(maker.quantized, QConcat):
             parts = self._parts(maker)
             return bool(parts) and all(part.heads == parts[0].heads for part in parts) and self.takes(parts[0].heads)
-        if not isinstance(maker.quantized, (QAdd, QMul, QLut)) or not any(self._is_heads(x, t.shape) for x in maker.inputs):
+        if not isinstance(maker.quantized, (QAdd, QMul, QLut)) or not any(
+            self._is_heads(x, t.shape) for x in maker.inputs
+        ):
             return False
         return all(self.takes(x) if self._is_heads(x, t.shape) else self._repeats(x, t.shape) for x in maker.inputs)
 
@@ -159,17 +170,24 @@ class _Blocks:
         same = {self.wiring.shape(part.heads) for part in found} == {self.wiring.shape(node.outputs[0])}
         return found if same else []
 
-    def _table(self, name: str) -> Node | None:
-        """Returns the Gather of rows of a constant [values, channels] that a tensor is the result of, or None."""
+    def _row_part(self, node: Node) -> tuple[int, int] | None:
+        """Returns the rows [.., rows, channels] that a Slice takes; None for another node."""
+        box = taken_box(self.graph, node) if node.op == "Slice" else None
+        whole = whole_box(self.wiring.shape(node.inputs[0]))
+        rows = len(whole) - 2
+        others = [part == all_ for axis, (part, all_) in enumerate(zip(box or (), whole, strict=False)) if axis != rows]
+        return box[rows] if box is not None and all(others) else None
+
+    def _is_table(self, name: str) -> bool:
+        """Returns True if a tensor is constant, or rows of a constant [values, channels] moved along."""
         maker = self.wiring.producers.get(name)
-        while maker is not None and maker.op in ("Reshape", "Unsqueeze"):
-            if self.wiring.shape(maker.inputs[0])[-1:] != self.wiring.shape(name)[-1:]:
-                return None
-            maker = self.wiring.producers.get(maker.inputs[0])
-        if maker is None or maker.op != "Gather" or int(maker.attrs.get("axis", 0)) != 0:
-            return None
-        data = self.graph.const(maker.inputs[0])
-        return maker if data is not None and data.ndim == 2 else None
+        if maker is None:
+            return self.graph.tensor(name).is_const
+        if maker.op == "Gather":
+            data = self.graph.const(maker.inputs[0])
+            return int(maker.attrs.get("axis", 0)) == 0 and data is not None and data.ndim == 2
+        same = maker.op == "Reshape" and self.wiring.shape(maker.inputs[0])[-1:] == self.wiring.shape(name)[-1:]
+        return (same or self._row_part(maker) is not None) and self._is_table(maker.inputs[0])
 
     def _repeats(self, name: str, shape: tuple[int, ...]) -> bool:
         """Returns True if an operand that is broadcast to all heads can be repeated for all heads of a block."""
@@ -177,43 +195,95 @@ class _Blocks:
         if t.size == 1:
             return True
         alike = len(t.shape) == 4 and t.shape[:2] == (1, 1) and t.shape[2] in (1, shape[2]) and t.shape[3] == shape[3]
-        return alike and (t.is_const or self._table(name) is not None)
+        return alike and self._is_table(name)
 
-    def _repeated(self, name: str) -> str:
-        """Adds the nodes that repeat an operand's channels for all heads of a block; returns the result's name."""
-        t = self.graph.tensor(name)
-        if t.size == 1:
+    def _repeated(self, name: str, count: int) -> str:
+        """Adds the nodes that make an operand for all heads of so many blocks; returns the result's name."""
+        if self.graph.tensor(name).size == 1:
             return name
-        if name not in self.blocks:
-            times = self.lanes // t.shape[-1]
-            gather = self._table(name)
-            source = self.graph.tensor(name if gather is None else gather.inputs[0])
-            assert source.data is not None
-            wide = self.graph.constant(source.name, np.tile(source.data, times), source.quant)
-            if gather is not None:
-                index = gather.inputs[1]
-                rows = self.graph.like(t, f"{name}.repeated", (*self.wiring.shape(index), self.lanes))
-                self.made.append(Node("Gather", [wide, index], [rows], gather.attrs, gather.name, gather.origin))
-                wide = self.mover(gather).reshape(rows, (*t.shape[:-1], self.lanes))
-            self.blocks[name] = wide
-        return self.blocks[name]
+        if not self.single:
+            return self._wide(name, self.lanes)
+        return blocks_of_row(self.mover(), self._wide(name, count * self.lanes), count)
+
+    def _wide(self, name: str, channels: int) -> str:
+        """Adds the nodes that repeat a table's channels until there are so many; returns the result's name."""
+        t, maker, key = self.graph.tensor(name), self.wiring.producers.get(name), (name, channels)
+        if key in self.wide:
+            return self.wide[key]
+        if maker is None:
+            assert t.data is not None
+            wide = self.graph.constant(name, np.tile(t.data, channels // t.shape[-1]), t.quant)
+        elif maker.op == "Gather":
+            table, index = self._wide(maker.inputs[0], channels), maker.inputs[1]
+            wide = self.graph.like(t, f"{name}.repeated", (*self.wiring.shape(index), channels))
+            self.made.append(Node("Gather", [table, index], [wide], maker.attrs, maker.name, maker.origin))
+        else:
+            source, part = self._wide(maker.inputs[0], channels), self._row_part(maker)
+            if part is None:
+                wide = self.mover(maker).reshape(source, (*t.shape[:-1], channels))
+            else:
+                wide = self.mover(maker).slice(source, len(t.shape) - 2, *part)
+        self.wide[key] = wide
+        return wide
 
     def of(self, name: str) -> str:
-        """Adds the nodes that make blocks [1, blocks, rows, lanes] of heads; returns their name."""
+        """Adds the nodes that make blocks of heads, [1, blocks, rows, lanes]; returns their name."""
         if name not in self.blocks:
             self.blocks[name] = self._made(name)
         return self.blocks[name]
 
+    def images(self, name: str) -> str:
+        """Adds the nodes that make blocks of heads, an image each; returns their name."""
+        x = self.of(name)
+        *_, count, lanes = self.graph.tensor(x).shape
+        return self.mover().reshape(x, (1, count, 1, lanes)) if self.single else x
+
+    def scores(self, name: str, shape: tuple[int, ...]) -> str | None:
+        """Adds the ops of scores in another shape, whose rows are the heads of a single row; returns the result's name,
+        None where these ops cannot have it.
+
+        Args:
+            name: the result of these ops, behind a product of `shape`, which is in `blocks`.
+        """
+        t, maker = self.graph.tensor(name), self.wiring.producers.get(name)
+        if name in self.blocks:
+            return self.blocks[name]
+        if maker is None or not (maker.op == "Reshape" or isinstance(maker.quantized, (QAdd, QMul, QLut, QSoftmax))):
+            return None
+        op, inputs = maker.quantized, list[str]()
+        for x in maker.inputs[:1] if op is None else maker.inputs:
+            other = self.graph.tensor(x)
+            alike = other.size == t.size or (other.size == other.shape[-1] == shape[-1] and len(other.shape) == 4)
+            found = self.scores(x, shape) if other.size == t.size else x if alike or other.size == 1 else None
+            if found is None:
+                return None
+            inputs.append(found)
+        if isinstance(op, QSoftmax):
+            if op.axis % len(t.shape) != len(t.shape) - 1:
+                return None
+            op = replace(op, axis=3)
+        if op is None:
+            y = inputs[0]
+        else:
+            y = self.graph.like(t, f"{name}.rows", shape)
+            self.made.append(Node.of(op, inputs, [y], maker.name, maker.origin))
+        self.blocks[name] = y
+        return y
+
     def _made(self, name: str) -> str:
         t, maker = self.graph.tensor(name), self.wiring.producers[name]
-        shape = (1, t.shape[1] * t.shape[3] // self.lanes, t.shape[2], self.lanes)
-        rows = self.rows_of(name)
+        count = t.shape[1] * t.shape[3] // self.lanes
+        shape = (1, 1, count, self.lanes) if self.single else (1, count, t.shape[2], self.lanes)
+        rows, part = self.rows_of(name), self._row_part(maker)
         if rows is not None:
-            return split(self.mover(maker), rows, shape[1])
+            mover = self.mover(maker)
+            return blocks_of_row(mover, rows, count) if self.single else split(mover, rows, count)
+        if part is not None:
+            return self.mover(maker).slice(self.of(maker.inputs[0]), 2, *part)
         if isinstance(maker.quantized, QConcat):
             return self._exchanged(maker, t.shape[3])
         y = self.graph.like(t, f"{name}.blocks", shape)
-        inputs = [self.of(x) if self._is_heads(x, t.shape) else self._repeated(x) for x in maker.inputs]
+        inputs = [self.of(x) if self._is_heads(x, t.shape) else self._repeated(x, count) for x in maker.inputs]
         assert maker.quantized is not None
         self.made.append(Node.of(maker.quantized, inputs, [y], maker.name, maker.origin))
         return y
@@ -366,7 +436,7 @@ class _Cache:
         shape = (1, count, length, lanes)
         begin = graph.like(graph.tensor(state.begin), f"{state.begin}.side", shape)
         self.end = graph.like(graph.tensor(state.end), f"{state.end}.side", shape)
-        new = blocks.of(put.inputs[2])
+        new = blocks.images(put.inputs[2])
         places = blocks.wiring.producers[put.inputs[1]]
         wide = graph.like(graph.tensor(put.inputs[1]), f"{put.inputs[1]}.side", graph.tensor(new).shape)
         target = graph.constant("shape", np.array(graph.tensor(new).shape, np.int64))
@@ -395,31 +465,47 @@ class _Cache:
         assert name is not None and isinstance(node.quantized, QMatMul)
         heads, length, depth = self.sizes
         _, queries, rows, _ = graph.tensor(name).shape
-        groups, mover = heads * depth // blocks.lanes, blocks.mover(node)
-        x = split(mover, joined(mover, blocks.of(name)), groups)
-        wide = graph.like(graph.tensor(name), f"{name}.apart", (1, groups, rows, queries // groups * blocks.lanes))
+        groups, mover, lanes = heads * depth // blocks.lanes, blocks.mover(node), blocks.lanes
+        each = queries // groups
+        x, t, y = blocks.images(name), graph.tensor(name), graph.tensor(node.outputs[0])
+        x = split(mover, joined(mover, x), groups)
+        wide = graph.like(t, f"{name}.apart", (1, groups, rows, each * lanes))
         blocks.made.append(moving(graph, node, QMatMul(moves=True), self._apart(queries // heads), x, wide))
         apart = split(mover, joined(mover, wide), queries)
-        apart = mover.reshape(apart, (1, groups, queries // groups, rows, blocks.lanes))
-        keys = mover.transpose(mover.reshape(self.end, (1, groups, 1, length, blocks.lanes)), [0, 1, 2, 4, 3])
-        y = graph.tensor(node.outputs[0])
-        product = graph.like(y, f"{y.name}.side", (1, groups, queries // groups, rows, length))
+        shape = (1, groups, each, lanes) if blocks.single else (1, groups, each, rows, lanes)
+        apart = mover.reshape(apart, shape)
+        keys = self._shared(mover)
+        rank = len(graph.tensor(keys).shape)
+        keys = mover.transpose(keys, [*range(rank - 2), rank - 1, rank - 2])
+        product = graph.like(y, f"{y.name}.side", (*graph.tensor(apart).shape[:-1], length))
         blocks.made.append(Node.of(node.quantized, [apart, keys], [product], node.name, node.origin))
+        if blocks.single:
+            blocks.blocks[y.name] = product
         mover.reshape(product, y.shape, y.name)
+
+    def _shared(self, mover: Mover) -> str:
+        """Adds the move of the cache to images that several heads, or heads as rows, are multiplied with."""
+        heads, length, depth = self.sizes
+        lanes = self.blocks.lanes
+        one = () if self.blocks.single else (1,)
+        return mover.reshape(self.end, (1, heads * depth // lanes, *one, length, lanes))
 
     def _values(self, node: Node) -> None:
         """Adds the product with values side by side, and the one that leaves each head its own channels."""
         graph, blocks, y = self.blocks.graph, self.blocks, self.blocks.graph.tensor(node.outputs[0])
         assert isinstance(node.quantized, QMatMul)
         heads, length, depth = self.sizes
-        rows, queries = y.shape[-2], y.size // (y.shape[-2] * depth)
-        groups, mover = heads * depth // blocks.lanes, blocks.mover(node)
-        scores = mover.reshape(node.inputs[0], (1, groups, queries // groups, rows, length))
-        values = mover.reshape(self.end, (1, groups, 1, length, blocks.lanes))
-        product = graph.like(y, f"{y.name}.side", (1, groups, queries // groups, rows, blocks.lanes))
-        blocks.made.append(Node.of(node.quantized, [scores, values], [product], node.name, node.origin))
-        flat = joined(mover, mover.reshape(product, (1, queries, rows, blocks.lanes)))
-        own = graph.like(y, f"{y.name}.own", (1, groups, rows, queries // groups * depth))
+        rows, queries, lanes = y.shape[-2], y.size // (y.shape[-2] * depth), blocks.lanes
+        groups, mover = heads * depth // lanes, blocks.mover(node)
+        each = queries // groups
+        shape = (1, groups, each, length) if blocks.single else (1, groups, each, rows, length)
+        scores = blocks.scores(node.inputs[0], shape) if blocks.single else None
+        scores = mover.reshape(node.inputs[0], shape) if scores is None else scores
+        product = graph.like(y, f"{y.name}.side", (*shape[:-1], lanes))
+        inputs = [scores, self._shared(mover)]
+        blocks.made.append(Node.of(node.quantized, inputs, [product], node.name, node.origin))
+        flat = joined(mover, mover.reshape(product, (1, queries, rows, lanes)))
+        own = graph.like(y, f"{y.name}.own", (1, groups, rows, each * depth))
         weights = self._apart(queries // heads).T.copy()
         blocks.made.append(moving(graph, node, QMatMul(moves=True), weights, split(mover, flat, groups), own))
         result = self._joins(node)[-1].outputs[0]
@@ -439,3 +525,9 @@ def joined(mover: Mover, parts: str) -> str:
     _, count, length, channels = mover.graph.tensor(parts).shape
     moved = parts if length == 1 else mover.transpose(parts, _HEADS)
     return mover.reshape(moved, (1, length, count * channels))
+
+
+def blocks_of_row(mover: Mover, row: str, count: int) -> str:
+    """Adds the moves from one row of channels to so many rows [1, 1, blocks, lanes]; returns the name."""
+    lanes = mover.graph.tensor(row).size // count
+    return mover.reshape(mover.reshape(row, (1, count, 1, lanes)), (1, 1, count, lanes))
