@@ -69,11 +69,8 @@ class Operands:
         """Returns the view of a tensor broadcast to shape `out`: its blocked form, a new constant or a conversion."""
         full = (1,) * (len(out) - len(t.shape)) + t.shape
         found = self._layouts.find(t.name)
-        if (
-            found is not None
-            and full == t.shape
-            and (found.layout is layout or _view_fits(t.shape, layout, found.view))
-        ):
+        same = full == t.shape or (layout is Layout.CHANNELS_LAST and len(t.shape) > 1)  # more images of one are none
+        if found is not None and same and (found.layout is layout or _view_fits(t.shape, layout, found.view)):
             return found.view
         if t.data is not None and t.shape != out:  # one channel of a constant is spread over all lanes
             axis = channel_axis(len(out), layout)

@@ -253,15 +253,15 @@ class _Blocks:
         op, inputs = maker.quantized, list[str]()
         for x in maker.inputs[:1] if op is None else maker.inputs:
             other = self.graph.tensor(x)
-            alike = other.size == t.size or (other.size == other.shape[-1] == shape[-1] and len(other.shape) == 4)
-            found = self.scores(x, shape) if other.size == t.size else x if alike or other.size == 1 else None
+            alike = other.size == 1 or other.shape in ((1, 1, 1, shape[-1]), (1, 1, *shape[-2:]))
+            found = self.scores(x, shape) if other.size == t.size else x if alike else None
             if found is None:
                 return None
             inputs.append(found)
         if isinstance(op, QSoftmax):
             if op.axis % len(t.shape) != len(t.shape) - 1:
                 return None
-            op = replace(op, axis=3)
+            op = replace(op, axis=len(shape) - 1)
         if op is None:
             y = inputs[0]
         else:
@@ -479,8 +479,7 @@ class _Cache:
         keys = mover.transpose(keys, [*range(rank - 2), rank - 1, rank - 2])
         product = graph.like(y, f"{y.name}.side", (*graph.tensor(apart).shape[:-1], length))
         blocks.made.append(Node.of(node.quantized, [apart, keys], [product], node.name, node.origin))
-        if blocks.single:
-            blocks.blocks[y.name] = product
+        blocks.blocks[y.name] = product
         mover.reshape(product, y.shape, y.name)
 
     def _shared(self, mover: Mover) -> str:
@@ -499,7 +498,7 @@ class _Cache:
         groups, mover = heads * depth // lanes, blocks.mover(node)
         each = queries // groups
         shape = (1, groups, each, length) if blocks.single else (1, groups, each, rows, length)
-        scores = blocks.scores(node.inputs[0], shape) if blocks.single else None
+        scores = blocks.scores(node.inputs[0], shape)
         scores = mover.reshape(node.inputs[0], shape) if scores is None else scores
         product = graph.like(y, f"{y.name}.side", (*shape[:-1], lanes))
         inputs = [scores, self._shared(mover)]
