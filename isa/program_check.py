@@ -241,9 +241,10 @@ def _blocked_size(tensor: TensorInfo, blocks: BlockedLayout, itemsize: int) -> i
         )
     axis = -1 if blocks.convention is Layout.CHANNELS_LAST else 1
     channels = tensor.shape[axis] if len(tensor.shape) >= 2 or (axis == -1 and tensor.shape) else 0
-    if itemsize * -(-channels // blocks.block) != shape[1] or shape[0] * channels * shape[2] * shape[3] != math.prod(
-        tensor.shape
-    ):
+    beside = math.prod(tensor.shape) // max(shape[0] * channels * shape[2] * shape[3], 1)  # images in a block
+    sizes = (shape[0] * beside * channels * shape[2] * shape[3], itemsize * -(-channels // blocks.block))
+    fills = beside == 1 or (axis == -1 and beside * channels == blocks.block)
+    if sizes != (math.prod(tensor.shape), shape[1]) or not fills:
         raise Unfit(f"{where} has shape {list(shape)}, which does not hold {list(tensor.shape)}")
     return math.prod(shape)
 

@@ -50,7 +50,8 @@ class BlockedLayout:
 
     Attributes:
         shape: of the buffer, [N, CB, H, W, block]; of a tensor of 16 bits CB is twice that of a byte: the blocks of the
-            high bytes, then those of the low ones less 128.
+            high bytes, then those of the low ones less 128. Where N is a part of the images of a tensor with its
+            channels last, so many of them lie side by side, and fill the lanes.
         block: lanes.
         xor: 128 where a uint8 tensor is stored as int8, else 0.
         convention: the axis of the tensor that holds the channels.

@@ -88,6 +88,7 @@ class State:
         initial: the value that the first run begins with.
         plain: the tensor that has the value as the model has it where `begin` and `end` are its blocks of lanes; else
             "".
+        shape: shape of the value in the model, where heads lie side by side in blocks of lanes; else ().
     """
 
     name: str
@@ -95,6 +96,7 @@ class State:
     end: str
     initial: np.ndarray
     plain: str = ""
+    shape: tuple[int, ...] = ()
 
 
 class DroppedChannels(Struct, frozen=True):

@@ -184,7 +184,7 @@ def _state(graph: Graph, memory: MemoryMap, state: State) -> StateInfo:
     if state.plain:
         shape = blocked_shape(graph, state)
         blocks = BlockedLayout(shape, shape[-1], 0, Layout.CHANNELS_LAST)
-        own = graph.tensor(state.plain).shape
+        own = state.shape or graph.tensor(state.plain).shape
         ends = [replace(info, shape=own, buffer=info.name, relayout=blocks, where="npu") for info in ends]
     return StateInfo(state.name, *ends)
 

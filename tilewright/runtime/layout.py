@@ -37,9 +37,16 @@ def nbytes_of(info: TensorInfo) -> int:
 
 
 def _planes(info: TensorInfo, blocks: BlockedLayout) -> tuple[int, int, int, int]:
-    """Sizes (N, C, H, W) of a blocked tensor."""
+    """Sizes (N, C, H, W) of a blocked tensor, where images side by side are one."""
     n, _, h, w, _ = blocks.shape
-    return n, info.shape[-1] if _is_last(blocks) else info.shape[1], h, w
+    return n, math.prod(info.shape) // (n * h * w), h, w
+
+
+def _heads(info: TensorInfo, blocks: BlockedLayout) -> tuple[int, int, int, int]:
+    """Sizes (N, images side by side, rows, channels of one) of a tensor with its channels last."""
+    n, _, h, w, _ = blocks.shape
+    channels = info.shape[-1]
+    return n, math.prod(info.shape) // (n * h * w * channels), h * w, channels
 
 
 def _is_last(blocks: BlockedLayout) -> bool:
@@ -73,7 +80,9 @@ def _bytes_of(source: np.ndarray, info: TensorInfo, blocks: BlockedLayout, xor: 
         part[...] = np.moveaxis(source[:, first // blocks.block, ..., : part.shape[1]], -1, 1)
     planes ^= np.uint8(xor)
     if _is_last(blocks):
-        planes = np.ascontiguousarray(np.moveaxis(planes, 1, -1))
+        n, beside, rows, channels = _heads(info, blocks)
+        planes = np.moveaxis(planes, 1, -1).reshape(n, rows, beside, channels)
+        planes = np.ascontiguousarray(planes.swapaxes(1, 2))
     return planes.reshape(info.shape)
 
 
@@ -96,6 +105,8 @@ def put_tensor(raw: np.ndarray, info: TensorInfo, value: np.ndarray) -> None:
 def _put_bytes(target: np.ndarray, blocks: BlockedLayout, info: TensorInfo, flat: np.ndarray) -> None:
     """Writes a byte of every value, uint8 in the tensor's order."""
     n, c, h, w = _planes(info, blocks)
+    if _is_last(blocks):
+        flat = flat.reshape(_heads(info, blocks)).swapaxes(1, 2)
     planes = np.moveaxis(flat.reshape(n, h, w, c), -1, 1) if _is_last(blocks) else flat.reshape(n, c, h, w)
     for first in range(0, c, blocks.block):
         part = planes[:, first : first + blocks.block]

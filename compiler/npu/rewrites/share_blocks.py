@@ -343,6 +343,9 @@ class _Cache:
             return None
         if graph.tensor(places.inputs[0]).shape != (1, 1, graph.tensor(put.inputs[2]).shape[2], 1):
             return None
+        config = blocks.rewriter.config
+        if t.shape[2] % max(config.block_in, config.block_out):
+            return None
         cache = _Cache(blocks, state, put)
         return cache if cache._is_multiplied(state.end) and cache.products else None
 
@@ -446,7 +449,7 @@ class _Cache:
         graph.inputs[graph.inputs.index(state.begin)] = begin
         graph.outputs[graph.outputs.index(state.end)] = self.end
         initial = state.initial.reshape(1, count, lanes // depth, length, depth).transpose(0, 1, 3, 2, 4).reshape(shape)
-        kept = replace(state, begin=begin, end=self.end, initial=initial)
+        kept = replace(state, begin=begin, end=self.end, initial=initial, shape=state.initial.shape)
         graph.states = [kept if other is state else other for other in graph.states]
 
     def _apart(self, queries: int) -> np.ndarray:

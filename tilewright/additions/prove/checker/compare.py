@@ -329,10 +329,11 @@ def _places(shape: tuple[int, ...], layout: BlockedLayout | None, buffer: Buffer
         n, blocks, h, w, lanes = layout.shape
         last = layout.convention == Layout.CHANNELS_LAST
         channels = shape[-1 if last else 1]
+        beside = math.prod(shape) // (n * channels * h * w)  # images that fill a block
         if blocks != -(-channels // lanes):
             raise NoRule("no rule for tensors of 16 bits in blocks")
-        found = np.moveaxis(found.reshape(layout.shape), 4, 2).reshape(n, -1, h, w)[:, :channels]
-        found = np.moveaxis(found, 1, 3) if last else found
+        found = np.moveaxis(found.reshape(layout.shape), 4, 2).reshape(n, -1, h, w)[:, : beside * channels]
+        found = np.moveaxis(found, 1, 3).reshape(n, -1, beside, channels).swapaxes(1, 2) if last else found
     return found.reshape(shape)
 
 
