@@ -8,13 +8,15 @@ import pytest
 import tilewright as tw
 from tilewright import zoo
 
-SIZES = {"layers": 1, "width": 32, "heads": 1, "kv_heads": 1, "hidden": 32, "window": 16, "context": 64}
+SIZES = {"layers": 1, "width": 32, "hidden": 32, "window": 16, "context": 64}
 
 
 @pytest.mark.cosim
 @pytest.mark.slow
-def test_rows_are_put_where_the_simulators_put_them() -> None:
-    model = zoo.build_quantized("micro_llama", whole=True, **SIZES)
+@pytest.mark.parametrize("heads", [1, 8])
+def test_rows_are_put_where_the_simulators_put_them(heads: int) -> None:
+    """One head of two blocks of channels, and heads of which four share a block."""
+    model = zoo.build_quantized("micro_llama", whole=True, heads=heads, kv_heads=heads, **SIZES)
     program = tw.compile_program(model, shapes={"input_ids": [1, 1]}, states="auto")
     assert program.windows
     devices = [tw.Device(name) for name in ("functional", "cycle", "rtl")]
