@@ -71,7 +71,8 @@ def command(
     else:
         program, verdicts = _proved(request, program_path, seed, json_path)
     verdict, found = joined(verdicts), None
-    if not verdict.proved and inputs and not program.entries:
+    inputs = 0 if program.entries or program.states else inputs  # a run of these is not by itself
+    if not verdict.proved and inputs:
         with Working(f"looking for an input of {model.name}"), stdout_for_json(json_path):
             found = witness.search(str(model), program, inputs)
     value = _summary(program, verdict, found, time.perf_counter() - started)

@@ -120,11 +120,32 @@ def test_rows_rise_only_where_the_runtime_sees_to_it() -> None:
 
 
 @pytest.mark.medium
+def test_heads_side_by_side_in_blocks_are_proved() -> None:
+    """Four heads of four channels share a block, and each pair of queries a head."""
+    given = zoo.build_quantized("micro_llama", **WHOLE | {"width": 32, "heads": 8, "kv_heads": 4, "window": 16})
+    entries = {name: {"input_ids": [1, n]} for name, n in (("prefill", 4), ("decode", 1))}
+    source = ModelSource(given.SerializeToString(), states="auto", rising=("position_ids",))
+    graphs = quantised_graphs(source, PRESETS["base"], ProgramOptions().compiler, entries)
+    program = tw.compile_program(given, states="auto", entries=entries, rising=("position_ids",), cache=False)
+    verdicts = prove_all(graphs, program, seed=1)
+    assert all(verdict.proved and not verdict.opaque for verdict in verdicts.values()), verdicts
+
+
+@pytest.mark.medium
 def test_a_certificate_of_the_last_row(tmp_path: Path) -> None:
-    """The certificate says of what outputs the program has the last row only."""
+    """The certificate says of what outputs the program has the last row only; the prompt fills the cache."""
     given, program = tmp_path / "model.onnx", tmp_path / "model.twp"
     given.write_bytes(model())
-    promised = ["--state", "auto", "--shape", f"input_ids=1,{COUNT}", "--rising", "position_ids", "--last", "logits"]
+    promised = [
+        "--state",
+        "auto",
+        "--shape",
+        f"input_ids=1,{WHOLE['window']}",
+        "--rising",
+        "position_ids",
+        "--last",
+        "logits",
+    ]
     made = CliRunner().invoke(cli, ["compile", str(given), "-o", str(program), "--prove", *promised])
     assert made.exit_code == 0, made.output
     found = CliRunner().invoke(cli, ["prove", str(program), str(given), "--json", "-"])

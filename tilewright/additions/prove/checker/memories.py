@@ -266,7 +266,7 @@ class Memories:
         self.order.write("arena", bytes_)
         if len(np.unique(places[0])) != places[0].size:
             raise NoRule("no rule for a box that writes a byte twice")
-        if len(places) == 1:
+        if window is whole:
             self.arena[places[0]] = self.act[rows]
             return
         old, begin = self.arena[bytes_][:, VALUE], np.indices(places.shape)[0].ravel()
