@@ -30,41 +30,61 @@ def _scrambled(x: Array) -> Array:
     return np.asarray(x ^ x >> np.uint64(30))
 
 
+def cases(rows: Array) -> Iterator[tuple[list[int], tuple[Array, ...]]]:
+    """The distinct rows of integers [..., m], each with the places where it is."""
+    distinct, which = np.unique(rows.reshape(-1, rows.shape[-1]), axis=0, return_inverse=True)
+    ends = np.cumsum(np.bincount(which.ravel(), minlength=len(distinct)))
+    for row, at in zip(distinct.tolist(), np.split(np.argsort(which.ravel(), kind="stable"), ends[:-1]), strict=False):
+        yield row, np.unravel_index(at, rows.shape[:-1])
+
+
 class Facts:
     """Rows of facts about elements: of each the first that was kept."""
 
     def __init__(self, *shape: int, kind: type = np.int64) -> None:
-        self.words: Array = np.zeros(0, np.uint64)
-        self.rows: Array = np.zeros((0, *shape), kind)
+        self._blocks: list[list[Array]] = []  # sorted words and their rows; each block is twice as long as the next
         self._seen = np.zeros(_PLACES, bool)  # by the last bits of words: most elements have no facts
+        self._shape, self._kind = shape, kind
 
     def keep(self, elements: Array, rows: Array) -> None:
         """Keeps rows [m, ...] of elements [m, FIELDS]."""
         new = ~self.find(elements)[0]
         words, at = np.unique(words_of(elements[new]), return_index=True)
-        if len(words):
-            places = np.searchsorted(self.words, words)
-            self.words = np.insert(self.words, places, words)
-            self.rows = np.insert(self.rows, places, rows[new][at], axis=0)
-            self._seen[self._place(words)] = True
+        if not len(words):
+            return
+        self._seen[self._place(words)] = True
+        block = [words, rows[new][at].astype(self._kind)]
+        while self._blocks and len(self._blocks[-1][0]) < 2 * len(block[0]):
+            block = [np.concatenate(pair) for pair in zip(self._blocks.pop(), block, strict=True)]
+            order = np.argsort(block[0], kind="stable")
+            block = [part[order] for part in block]
+        self._blocks.append(block)
 
     def find(self, elements: Array) -> tuple[Array, Array]:
         """Marks elements [..., FIELDS] of which something is known, and gives their rows, [n, ...]."""
         words = words_of(elements)
         here = np.asarray(self._seen.take(self._place(words)))
-        at = np.searchsorted(self.words[:-1], words[here])
-        here[here] = found = self.words[at] == words[here]
-        return here, self.rows[at[found]]
+        wanted = words[here]
+        found: Array = np.zeros(len(wanted), bool)
+        rows: Array = np.zeros((len(wanted), *self._shape), self._kind)
+        for known, facts in self._blocks:
+            at = np.searchsorted(known[:-1], wanted)
+            same = known[at] == wanted
+            found |= same
+            rows[same] = facts[at[same]]
+        here[here] = found
+        return here, rows[found]
+
+    def cases(self, elements: Array, *others: Array) -> Iterator[tuple[list[int], tuple[Array, ...]]]:
+        """The distinct facts of elements [..., FIELDS] and integers [...] beside them, each with where it is."""
+        here, rows = self.find(elements)
+        at = np.argwhere(here).T
+        for row, some in cases(np.concatenate([rows, *(x[here][:, None].astype(np.int64) for x in others)], axis=1)):
+            yield row, tuple(axis[some] for axis in at)
 
     @staticmethod
     def _place(words: Array) -> Array:
         return (words & np.uint64(_PLACES - 1)).view(np.int64)
-
-
-def cases(rows: Array) -> Iterator[tuple[list[int], Array]]:
-    """The distinct rows of integers [..., m], each with a mask [...] of where it is."""
-    for row in np.unique(rows.reshape(-1, rows.shape[-1]), axis=0):
-        yield row.tolist(), (rows == row).all(axis=-1)
 
 
 class Cells:
@@ -185,28 +205,12 @@ class Cells:
         keys = self._keys[numbers]
         mixed = self.mix(("table",), keys[..., 0], keys[..., 1], roots)
         found[..., VALUE] = np.where((numbers == 0)[..., None], roots, mixed)
-        here, facts = self.ranges.find(roots)
-        if here.any():
-            self._straighten(found, here, facts[:, :2])
+        for (least, most, _, number), at in self.ranges.cases(roots, numbers):  # sums of roots, where these are linear
+            if (line := self.line(self.table(number), least, most)) is not None:
+                found[(*at, VALUE)] = (roots[at].astype(np.int64) * line[0] + line[1]) % PRIMES
         fixed = self.fixed(found)
         found[fixed] = self.bytes[found[fixed][:, TABLE] - 1]
         return found
-
-    def _straighten(self, found: Array, here: Array, facts: Array) -> None:
-        """Makes tables that are linear on all values of their roots sums."""
-        lines: list[tuple[int, int, int]] = []
-
-        def number(table: int, least: int, most: int) -> int:
-            line = self.line(self.table(table), least - 128, most - 128)
-            lines.append((0, 0, 0) if line is None else (1, *line))
-            return len(lines) - 1
-
-        cells = found[here]
-        chosen = self.by_groups([cells[:, TABLE], *(facts.T + 128)], number)
-        straight, factor, constant = np.array(lines, np.int64)[chosen].T
-        sums = (cells[:, ROOT].astype(np.int64) * factor[:, None] + constant[:, None]) % PRIMES
-        cells[:, VALUE] = np.where(straight[:, None] == 1, sums, cells[:, VALUE])
-        found[here] = cells
 
     @staticmethod
     def line(table: Array, least: int, most: int) -> tuple[int, int] | None:

@@ -116,7 +116,7 @@ class Machine(Memories):
 
     def _lanes(self, rows: Array) -> Array:
         """Places [block_in, ...] of the bytes of rows in all of ACT."""
-        return np.add.outer(np.arange(self.config.block_in), rows * self.config.block_in)
+        return np.asarray(np.add.outer(np.arange(self.config.block_in), rows * self.config.block_in))
 
     # VECTOR
 

@@ -13,7 +13,7 @@ from tilewright.isa.encoding import op as new_op
 from tilewright.isa.instructions import Memory
 from tilewright.isa.packing import unpacked
 from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION, Program
-from tilewright.prove.checker.cells import BYTES, CELL, ROOT, TABLE, VALUE, cases
+from tilewright.prove.checker.cells import BYTES, CELL, ROOT, TABLE, VALUE
 from tilewright.prove.checker.fields import FIELDS, PRIMES
 from tilewright.prove.checker.graph import Finding, NoRule
 from tilewright.prove.checker.names import Names
@@ -240,15 +240,14 @@ class Memories:
         unsigned = self.names.look_up(cells[..., :3, :], BYTES ^ np.int8(-128))[..., VALUE].astype(np.int64) + 128
         high, sign = cells[..., 2, :], cells[..., 3, :]
         upper = (unsigned[..., 2, :] + 256 * sign[..., VALUE].astype(np.int64)) % PRIMES
-        here, facts = self.names.reach.find(high[..., ROOT])
-        here[here] = same = (high[..., ROOT] == sign[..., ROOT]).all(axis=-1)[here]
-        found, tables = upper[here], np.stack([high[here][:, TABLE], sign[here][:, TABLE]], axis=1)
-        for (one, two, least, most), at in cases(np.concatenate([tables, facts[same]], axis=1)):
+        same = (high[..., ROOT] == sign[..., ROOT]).all(axis=-1)
+        for (least, most, one, two, whole), at in self.names.reach.cases(
+            high[..., ROOT], high[..., TABLE], sign[..., TABLE], same
+        ):
             both = self.names.table(one).view(np.uint8) + 256 * self.names.table(two).astype(np.int64)
             line = self.names.line(both, least, most)
-            if line is not None:
-                found[at] = (high[here][at][:, ROOT].astype(np.int64) * line[0] + line[1]) % PRIMES
-        upper[here] = found
+            if whole and line is not None:
+                upper[at] = (high[(*at, ROOT)].astype(np.int64) * line[0] + line[1]) % PRIMES
         return np.asarray((unsigned[..., 0, :] + 256 * unsigned[..., 1, :] + 65536 * upper) % PRIMES, np.uint32)
 
     def _store(self, op: Op) -> None:

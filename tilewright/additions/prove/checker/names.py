@@ -159,13 +159,10 @@ class Names(Functions):
 
     def _by_results(self, roots: Array, acc: Array, bits: Array, rule: Rule) -> None:
         """Names the results of the kept sums by what these are for every value of the sum."""
-        here, facts = self._sums.find(acc)
-        named, sums = roots[here], acc[here]
-        for (scale, least, most), at in cases(np.concatenate([bits[here][:, None].astype(np.int64), facts], axis=1)):
+        for (least, most, scale), at in self._sums.cases(acc, bits):
             self.count("results of a sum")
             results = numerics.requantize(np.arange(least, most + 1), np.uint32(scale), *rule)
-            named[at] = self.mix(("results", least, hashlib.sha256(results.tobytes()).hexdigest()), sums[at])
-        roots[here] = named
+            roots[at] = self.mix(("results", least, hashlib.sha256(results.tobytes()).hexdigest()), acc[at])
 
     # integers in bytes
 
@@ -174,10 +171,7 @@ class Names(Functions):
 
         Where always the same is left, the quotient is a sum itself.
         """
-        marked, facts = self.ranges.find(values)
-        at = np.nonzero(marked)
-        kinds = np.concatenate([facts, np.stack([added[at], bits[at].astype(np.int64)], axis=1)], axis=1)
-        for (least, most, multiple, bias, scale), case in cases(kinds):
+        for (least, most, multiple, bias, scale), here in self.ranges.cases(values, added, bits):
             if not 2.0**-24 < (factor := float(numerics.scale_value(np.uint32(scale)))) <= 1:
                 continue
             divisor, step = round(1 / factor), multiple if least % multiple == 0 else 1
@@ -187,7 +181,6 @@ class Names(Functions):
             sums = np.arange(least, most + 1, step)
             quotients = numerics.requantize(sums + bias, np.uint32(scale), zero_point, -128, 127).astype(np.int64)
             left = sums - divisor * quotients
-            here = tuple(axis[case] for axis in at)
             elements = values[here].astype(np.int64)
             if (left == left[0]).all():
                 inverse = np.array([pow(divisor, -1, int(p)) for p in PRIMES])
