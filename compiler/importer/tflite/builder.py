@@ -336,6 +336,8 @@ class TfliteBuilder:
         elif value.dtype != t.dtype:
             raise self.refuse(f"its result is {value.dtype}, {t.name!r} is {t.type_name}")
         else:
+            if value.quant is None:  # the Identity is folded
+                value.quant = self.graph.tensor(out).quant
             self.onnx("Identity", [name], output=out)
 
     def activation(self, accessor: str = "FusedActivationFunction") -> tuple[float, float]:

@@ -62,6 +62,23 @@ def test_operator_on_the_npu(op: str) -> None:
         compare(CASES[op](op, r), r, SIXTEEN, "npu")
 
 
+@pytest.mark.medium
+def test_a_convolution_of_a_maximum_on_the_npu() -> None:
+    """The maximum has the scale of its operands, without which no layer of the NPU takes it."""
+    r = np.random.default_rng(3)
+    tensors = [T(name, (1, 6, 5, 8), "int16", 0.001) for name in ("x", "m")] + [T("y", (1, 6, 5, 4), "int16", 0.003)]
+    tensors += [
+        T("c", (8,), "int16", 0.001, data=r.integers(-9999, 9999, 8)),
+        T("w", (4, 1, 1, 8), "int8", np.full(4, 0.02), data=r.integers(-127, 128, (4, 1, 1, 8))),
+        T("b", (4,), "int64", np.full(4, 0.00002), data=r.integers(-9999, 9999, 4)),
+    ]
+    ops = [
+        Op("MAXIMUM", ["x", "c"], ["m"], ("MaximumMinimumOptions", {}), 2),
+        Op("CONV_2D", ["m", "w", "b"], ["y"], ("Conv2DOptions", {"StrideH": 1, "StrideW": 1}), 4),
+    ]
+    compare(Model(tensors, ops, ["x"], ["y"]).build(), r, SIXTEEN, "npu")
+
+
 @pytest.mark.parametrize("case", [c for c in MOVES if c[0] not in NARROW], ids=lambda c: c[0])
 def test_movement(case: tuple) -> None:
     op, x, y, constants, options, inputs, count = case
