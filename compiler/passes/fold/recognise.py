@@ -7,7 +7,7 @@
     x / sqrt(mean(x^2) + e) * scale                                      =>  RMSNormalization(x, scale)
 
 Only float chains whose inner results have no other reader are taken; a quantisation in between makes another function,
-which `fuse_lut` evaluates unchanged.
+which `fuse_lut` evaluates unchanged, as it does a HardSwish between integers.
 """
 
 from __future__ import annotations
@@ -47,6 +47,14 @@ class _Match(Struct):
             if found is not None and math.isclose(found, value, rel_tol=1e-5):
                 return node.inputs[1 - i]
         return None
+
+    def is_table(self, x: str, node: Node) -> bool:
+        """Whether a function from `x` to a node's result is one from integers to integers: its table is that of the
+        steps in the file, whose roundings decide at ties."""
+        made = self.producers.get(x)
+        readers = self.consumers.get(node.outputs[0], [])
+        into = bool(readers) and all(reader.op == "QuantizeLinear" for reader in readers)
+        return made is not None and made.op == "DequantizeLinear" and into
 
 
 def recognise(graph: Graph) -> None:
@@ -113,7 +121,7 @@ def _hard_swish(match: _Match, node: Node) -> bool:
             gate = match.inner(node.inputs[i], "HardSigmoid")
             if gate is not None and gate.inputs[0] == node.inputs[1 - i]:
                 alpha, beta = float(gate.attrs["alpha"]), float(gate.attrs["beta"])
-                if math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5:
+                if math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5 and not match.is_table(gate.inputs[0], node):
                     node.become("HardSwish", [gate.inputs[0]], {})
                     return True
     # x * clip(x + 3, 0, 6) / 6
@@ -130,8 +138,9 @@ def _hard_swish(match: _Match, node: Node) -> bool:
             continue
         if match.scalar(clip.inputs[1]) != 0.0 or match.scalar(clip.inputs[2]) != 6.0:
             continue
-        if match.with_scalar(match.inner(clip.inputs[0], "Add"), 3.0) == product.inputs[1 - i]:
-            node.become("HardSwish", [product.inputs[1 - i]], {})
+        x = product.inputs[1 - i]
+        if match.with_scalar(match.inner(clip.inputs[0], "Add"), 3.0) == x and not match.is_table(x, node):
+            node.become("HardSwish", [x], {})
             return True
     return False
 
