@@ -198,8 +198,8 @@ class Cells:
             numbers[known] = self.by_groups(
                 [numbers[known], value[known] & 255], lambda t, v: 1 + (int(self.table(t)[v]) & 255)
             )
-        least, most = self.limits(roots, numbers)
-        numbers = np.where(least == most, 1 + (least & 255), numbers)
+        ends = self.limits(roots, numbers)
+        numbers = np.where(ends[0] == ends[1], 1 + (ends[0] & 255), numbers)
         found = np.empty((*roots.shape[:-1], CELL), np.uint32)
         found[..., ROOT], found[..., TABLE] = roots, numbers
         keys = self._keys[numbers]
@@ -207,7 +207,7 @@ class Cells:
         found[..., VALUE] = np.where((numbers == 0)[..., None], roots, mixed)
         for (least, most, _, number), at in self.ranges.cases(roots, numbers):  # sums of roots, where these are linear
             if (line := self.line(self.table(number), least, most)) is not None:
-                found[(*at, VALUE)] = (roots[at].astype(np.int64) * line[0] + line[1]) % PRIMES
+                found[..., VALUE][at] = (roots[at].astype(np.int64) * line[0] + line[1]) % PRIMES
         fixed = self.fixed(found)
         found[fixed] = self.bytes[found[fixed][:, TABLE] - 1]
         return found

@@ -247,7 +247,7 @@ class Memories:
             both = self.names.table(one).view(np.uint8) + 256 * self.names.table(two).astype(np.int64)
             line = self.names.line(both, least, most)
             if whole and line is not None:
-                upper[at] = (high[(*at, ROOT)].astype(np.int64) * line[0] + line[1]) % PRIMES
+                upper[at] = (high[..., ROOT][at].astype(np.int64) * line[0] + line[1]) % PRIMES
         return np.asarray((unsigned[..., 0, :] + 256 * unsigned[..., 1, :] + 65536 * upper) % PRIMES, np.uint32)
 
     def _store(self, op: Op) -> None:
