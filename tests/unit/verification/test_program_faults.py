@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from tests.reference.random_quantized import random_quantized_graph
+from tilewright.isa.encoding import Op, from_bytes, to_bytes
 from verification.program_faults import __main__ as command
 from verification.program_faults import judge as judging
 from verification.program_faults import sources
@@ -42,6 +43,21 @@ def test_a_blind_prover_misses_faults(case: Subject, monkeypatch: pytest.MonkeyP
     right = judging.prove(case.graph, case.program, 1)
     monkeypatch.setattr(judging, "prove", lambda *_: right)
     assert judging.judge(case, "constant", "all", wrong, 1).found == "missed"
+
+
+@pytest.mark.medium
+def test_inputs_that_climb_show_what_others_do_not() -> None:
+    """Of a convolution that all but clamps: its sums round to 0 for most inputs."""
+    found = random_subject(8032, 3)
+    assert isinstance(found, Subject), found
+    ops = from_bytes(found.program.instructions)
+    at = next(i for i, op in enumerate(ops) if op.name == "GEMM_LOOP" and op["count"] == 3)
+    ops[at] = Op(ops[at].instruction, ops[at].values | {"count": 1})
+    wrong = replace(found.program, instructions=to_bytes(ops))
+    assert not judging.shown(found, wrong)
+    judged = judging.judge(found, "field", "count 1", wrong, 1)
+    assert judged.found == "shown"
+    assert judged.shown.startswith("input that climbs")
 
 
 @pytest.mark.medium
