@@ -52,7 +52,7 @@ class HeadBlocks:
         blocks: name of the blocks by the name of the heads.
         known: True if heads can be put into blocks, by name.
         rows: name of scores in another shape by their name.
-        wide: name of a table with its channels repeated, by its name and the number of channels.
+        wide: name of a table with its channels repeated, by its name.
         single: True if runs have a single row: blocks are then the rows [1, 1, blocks, lanes] of one image.
     """
 
@@ -61,7 +61,7 @@ class HeadBlocks:
     blocks: dict[str, str] = field(default_factory=dict)
     known: dict[str, bool] = field(default_factory=dict)
     rows: dict[str, str] = field(default_factory=dict)
-    wide: dict[tuple[str, int], str] = field(default_factory=dict)
+    wide: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.graph, self.wiring, self.lanes = self.rewriter.graph, self.rewriter.wiring, self.rewriter.config.block_in
@@ -165,33 +165,25 @@ class HeadBlocks:
         alike = len(t.shape) == 4 and t.shape[:2] == (1, 1) and t.shape[2] in (1, shape[2]) and t.shape[3] == shape[3]
         return alike and self._is_table(name)
 
-    def _repeated(self, name: str, count: int) -> str:
-        """Adds the nodes that make an operand for all heads of so many blocks; returns the result's name."""
-        if self.graph.tensor(name).size == 1:
-            return name
-        if not self.single:
-            return self._wide(name, self.lanes)
-        return blocks_of_row(self.mover(), self._wide(name, count * self.lanes), count)
-
-    def _wide(self, name: str, channels: int) -> str:
-        """Adds the nodes that repeat a table's channels until there are so many; returns the result's name."""
-        t, maker, key = self.graph.tensor(name), self.wiring.producers.get(name), (name, channels)
-        if key in self.wide:
-            return self.wide[key]
+    def _repeated(self, name: str) -> str:
+        """Adds the nodes that repeat a table's channels for all heads of a block; returns the result's name."""
+        t, maker = self.graph.tensor(name), self.wiring.producers.get(name)
+        if t.size == 1 or name in self.wide:
+            return self.wide.get(name, name)
         if maker is None:
             assert t.data is not None
-            wide = self.graph.constant(name, np.tile(t.data, channels // t.shape[-1]), t.quant)
+            wide = self.graph.constant(name, np.tile(t.data, self.lanes // t.shape[-1]), t.quant)
         elif maker.op == "Gather":
-            table, index = self._wide(maker.inputs[0], channels), maker.inputs[1]
-            wide = self.graph.like(t, f"{name}.repeated", (*self.wiring.shape(index), channels))
+            table, index = self._repeated(maker.inputs[0]), maker.inputs[1]
+            wide = self.graph.like(t, f"{name}.repeated", (*self.wiring.shape(index), self.lanes))
             self.made.append(Node("Gather", [table, index], [wide], maker.attrs, maker.name, maker.origin))
         else:
-            source, part = self._wide(maker.inputs[0], channels), self._row_part(maker)
+            source, part = self._repeated(maker.inputs[0]), self._row_part(maker)
             if part is None:
-                wide = self.mover(maker).reshape(source, (*t.shape[:-1], channels))
+                wide = self.mover(maker).reshape(source, (*t.shape[:-1], self.lanes))
             else:
                 wide = self.mover(maker).slice(source, len(t.shape) - 2, *part)
-        self.wide[key] = wide
+        self.wide[name] = wide
         return wide
 
     def of(self, name: str) -> str:
@@ -252,7 +244,7 @@ class HeadBlocks:
         if isinstance(maker.quantized, QConcat):
             return self._exchanged(maker, t.shape[3])
         y = self.graph.like(t, f"{name}.blocks", shape)
-        inputs = [self.of(x) if self._is_heads(x, t.shape) else self._repeated(x, count) for x in maker.inputs]
+        inputs = [self.of(x) if self._is_heads(x, t.shape) else self._repeated(x) for x in maker.inputs]
         assert maker.quantized is not None
         self.made.append(Node.of(maker.quantized, inputs, [y], maker.name, maker.origin))
         return y

@@ -322,7 +322,7 @@ def _ends(graph: QuantisedGraph, program: Program) -> tuple[dict[str, TensorInfo
 
 def _places(shape: tuple[int, ...], layout: BlockedLayout | None, buffer: Buffer) -> Array:
     """The byte of every element of a tensor in a buffer, where it is in C order or in blocks of lanes."""
-    found = np.arange(math.prod(shape if layout is None else layout.shape))
+    found: Array = np.arange(math.prod(shape if layout is None else layout.shape))
     if len(found) > buffer.nbytes:
         raise Finding(f"buffer {buffer.name!r} has {buffer.nbytes} bytes, a tensor in it {len(found)}")
     if layout is not None:
