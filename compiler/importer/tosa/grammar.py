@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import struct
 from io import StringIO
 from typing import Any
 
@@ -56,6 +57,13 @@ class parser(Parser):
         if count > MAX_ELEMENTS:
             self.raise_error(f"a tensor of {count} elements; up to {MAX_ELEMENTS} are accepted")
         return sizes, element
+
+    def parse_dense_int_or_fp_elements_attr(self, type: Any) -> Any:
+        start = self.pos
+        try:
+            return super().parse_dense_int_or_fp_elements_attr(type)
+        except struct.error:
+            self.raise_error("a value beyond the range of its type", start, self.pos)
 
     def _parse_dialect_resource_handle(self, dialect_name: str, interface: Any) -> str:
         """The name as the text has it: xDSL's own makes it unlike those of all texts before."""

@@ -140,6 +140,10 @@ def test_constants_that_torch_mlir_leaves_among_the_operations() -> None:
             f'%z = "tosa.abs"(%x) : {EMPTY}\n %y = "tosa.abs"(%x) : {TYPES}',
             "line 3: tensor<0x4xi8>; sizes of 1 and above are accepted",
         ),
+        (
+            '%y = "tosa.const"() <{values = dense<9223372036854775808> : tensor<1xindex>}> : () -> tensor<1xindex>',
+            "line 3, column 41: damaged MLIR text: a value beyond the range of its type",
+        ),
         ("word", "line 4, column 5: damaged MLIR text: no operation begins before this"),
         (f'%y = "tosa.cond_if"(%x) ({{\n^bb0:\n}}) : {TYPES}', "line 3: a block without yield at its end"),
     ],
