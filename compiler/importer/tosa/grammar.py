@@ -64,6 +64,8 @@ class parser(Parser):
             return super().parse_dense_int_or_fp_elements_attr(type)
         except struct.error:
             self.raise_error("a value beyond the range of its type", start, self.pos)
+        except NotImplementedError:
+            self.raise_error("constants of a type that has none", start, self.pos)
 
     def _parse_dialect_resource_handle(self, dialect_name: str, interface: Any) -> str:
         """The name as the text has it: xDSL's own makes it unlike those of all texts before."""
@@ -101,6 +103,8 @@ def _custom(cls: Any, p: Any) -> Any:
         return cls.create(operands=p.resolve_operands(operands, types, p.pos))
     if p.parse_optional_punctuation(":") is None:
         values: Any = attributes.get("values", attributes.get("value"))
+        if not hasattr(values, "get_type"):
+            p.raise_error("no values and no types behind the operation", p.pos, p.pos)
         return cls.create(result_types=[values.get_type()], attributes=attributes)
     inputs, results = _function_type(p)
     return cls.create(operands=p.resolve_operands(operands, inputs, p.pos), result_types=results, attributes=attributes)
