@@ -47,7 +47,7 @@ def test_a_blind_prover_misses_faults(case: Subject, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.medium
 def test_inputs_that_climb_show_what_others_do_not() -> None:
-    """Of a convolution that all but clamps: its sums round to 0 for most inputs."""
+    """A convolution whose sums round to 0 for most inputs hides a fault from these."""
     found = random_subject(8032, 3)
     assert isinstance(found, Subject), found
     ops = from_bytes(found.program.instructions)
