@@ -121,7 +121,8 @@ def _hard_swish(match: _Match, node: Node) -> bool:
             gate = match.inner(node.inputs[i], "HardSigmoid")
             if gate is not None and gate.inputs[0] == node.inputs[1 - i]:
                 alpha, beta = float(gate.attrs["alpha"]), float(gate.attrs["beta"])
-                if math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5 and not match.is_table(gate.inputs[0], node):
+                sixth = math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5
+                if sixth and not match.is_table(gate.inputs[0], node):
                     node.become("HardSwish", [gate.inputs[0]], {})
                     return True
     # x * clip(x + 3, 0, 6) / 6
