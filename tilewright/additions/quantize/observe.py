@@ -84,7 +84,7 @@ def session(
 
 def _bytes(tensor: onnx.TensorProto) -> int:
     """Bytes of a tensor's data by its sizes: protobuf would write it out to count them. 0 of other types."""
-    return math.prod(tensor.dims) * _ITEM.get(tensor.data_type, 0)
+    return int(math.prod(tensor.dims)) * _ITEM.get(tensor.data_type, 0)
 
 
 def _with_constants(model: onnx.ModelProto, constants: Iterable[onnx.TensorProto]) -> onnx.ModelProto:
