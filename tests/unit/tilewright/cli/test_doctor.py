@@ -40,4 +40,4 @@ def test_command() -> None:
     shown = CliRunner().invoke(cli, ["doctor"])
     assert shown.exit_code == 0 and "C++ compiler" in shown.output
     printed = CliRunner().invoke(cli, ["doctor", "--json", "-"])
-    assert {"what", "use", "found", "command"} == set(json.loads(printed.output)[0])
+    assert {"what", "use", "found", "command"} == set(json.loads(printed.stdout)[0])

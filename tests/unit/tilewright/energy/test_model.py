@@ -201,7 +201,7 @@ def test_explain_says_where_the_energy_goes(config: str, named: bool) -> None:
     shown = CliRunner().invoke(cli, arguments)
     assert shown.exit_code == 0 and "µJ per layer" in shown.output and "DRAM" in shown.output
     assert ("beyond the machines" in shown.output) is named
-    said = json.loads(CliRunner().invoke(cli, [*arguments, "--json", "-"]).output)["energy"]
+    said = json.loads(CliRunner().invoke(cli, [*arguments, "--json", "-"]).stdout)["energy"]
     assert bool(said["extrapolated"]) is named
     assert (
         said["uj"] == pytest.approx(said["chip_uj"] + said["dram_uj"]) == pytest.approx(sum(said["causes_uj"].values()))

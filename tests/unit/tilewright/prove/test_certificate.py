@@ -46,7 +46,7 @@ def test_a_certificate_is_checked_without_the_compiler(proved: Path) -> None:
 
 def test_info_shows_a_certificate(proved: Path) -> None:
     shown = call("info", proved, "--json", "-")
-    found = json.loads(shown.output)["certificate"]
+    found = json.loads(shown.stdout)["certificate"]
     assert found["program"] == Program.load(proved).content_hash()
     assert found["proofs"][""]["elements"] == 10
     assert "work" not in found["proofs"][""]

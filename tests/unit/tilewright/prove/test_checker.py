@@ -323,7 +323,7 @@ def test_a_wrong_weight_is_shown_by_an_input(tmp_path: Path) -> None:
     arguments = ["prove", str(DIGITS), "--program", str(tmp_path / "wrong.twp"), "--seed", "3"]
     result = CliRunner().invoke(cli, [*arguments, "--json", "-"], prog_name="tilewright")
     assert result.exit_code == 1, result.output
-    shown = json.loads(result.output)
+    shown = json.loads(result.stdout)
     assert not shown["proved"]
     assert shown["difference"]["tensor"] == "relu_1_QuantizeLinear_Output"
     assert "instead of" in shown["witness"]["text"]

@@ -149,6 +149,6 @@ def test_a_certificate_of_the_last_row(tmp_path: Path) -> None:
     made = CliRunner().invoke(cli, ["compile", str(given), "-o", str(program), "--prove", *promised])
     assert made.exit_code == 0, made.output
     found = CliRunner().invoke(cli, ["prove", str(program), str(given), "--json", "-"])
-    assert json.loads(found.output)["proved"], found.output
+    assert json.loads(found.stdout)["proved"], found.output
     refused = CliRunner().invoke(cli, ["prove", str(program), str(given), "--last", "logits"])
     assert "a certificate is checked: --last has no effect on it" in refused.output

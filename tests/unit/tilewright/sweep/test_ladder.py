@@ -46,7 +46,7 @@ NETWORKS = {
 
 @pytest.fixture(scope="module")
 def known() -> Known:
-    """What sweeps over `TABLE` computed so far: their objectives differ, the programs do not."""
+    """Results of sweeps over `TABLE` so far: their objectives differ, the programs do not."""
     return {}
 
 

@@ -45,7 +45,7 @@ def test_tables_beside_ties_have_a_reason(ops: list[str], x_scale: float, y_scal
 
 
 def test_the_table_of_a_written_out_hard_swish_is_that_of_its_steps() -> None:
-    """At 34 steps x * clip(x + 3, 0, 6) / 6 is a tie but for the last bit, which HardSwish has not."""
+    """A tie at 34 steps: x * clip(x + 3, 0, 6) / 6 has another last bit than HardSwish."""
     steps = [("Add", "x", "c3"), ("Clip", "Add", "c0", "c6"), ("Mul", "x", "Clip"), ("Div", "Mul", "c6")]
     nodes = [helper.make_node("DequantizeLinear", ["q", "sx", "z"], ["x"])]
     nodes += [helper.make_node(op, inputs, [op]) for op, *inputs in steps]
