@@ -1,7 +1,7 @@
 """Programs that kernels become, with reports, timeline, and choices of sizes."""
 
 import json
-import time
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +110,8 @@ def test_two_buffers_overlap_loads() -> None:
 
 
 def test_a_thousand_instructions_are_built_quickly() -> None:
+    """Calls of Python functions grow with the instructions, and are not many for each."""
+
     @tk.kernel
     def many(k: Chip, x: Tensor) -> Tensor:
         y, table = k.tensor(x.shape), k.table(np.arange(-128, 128))
@@ -117,111 +119,20 @@ def test_a_thousand_instructions_are_built_quickly() -> None:
             k.apply(k.load(x.at(row)), table, into=y.at(row))
         return y
 
+    def calls(rows: int) -> int:
+        count = 0
+
+        def counted(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(counted)
+        try:
+            many.build((rows, 16))
+        finally:
+            sys.setprofile(None)
+        return count
+
     assert len(many.build((330, 16)).program.instructions) // 16 >= 990
-    started = time.process_time()
-    many.build((330, 16))
-    assert time.process_time() - started < 0.15  # a third of it on an idle machine
-
-
-@pytest.mark.medium
-def test_weights_from_dram_are_those_of_the_last_store() -> None:
-    @tk.kernel
-    def squares(k: Chip, x: Tensor) -> tuple[Tensor, Tensor]:
-        held, params = k.tensor((x.rows, x.channels), "held"), k.params(0, 1 / 512)
-        results = k.tensor((x.rows, x.rows), "first"), k.tensor((x.rows, x.rows), "second")
-        negated = k.table([min(127, -v) for v in range(-128, 128)])
-        for y, table in zip(results, (None, negated), strict=True):
-            tile = k.load(x.at())
-            k.store(tile if table is None else k.apply(tile, table), held.at())
-            for some in tk.chunks(y.blocks, 4):
-                weights = k.weights_from(held).at(outputs=some)
-                k.requantise(k.matmul(k.load(x.at()), weights), params, into=y.at(blocks=some))
-        return results
-
-    x = np.random.default_rng(4).integers(-127, 128, (32, 24), np.int8)
-    product = x.astype(np.int32) @ x.T.astype(np.int32)
-    wanted = [np.clip(np.rint(np.float32(sign * product) / 512), -128, 127) for sign in (1, -1)]
-    for config in ("base", "tiny", "wide"):
-        for found, value in zip(squares(x, config=config, device="cycle"), wanted, strict=True):
-            np.testing.assert_array_equal(found, value)
-
-
-@tk.kernel
-def shuffled(k: Chip, x: Tensor) -> Tensor:
-    y = k.tensor((1, x.channels, 2 * x.rows, x.columns))
-    tile, out = k.load(x.at()), k.tile(x.blocks, 2 * x.rows, x.columns)
-    identity = k.table(range(-128, 128))
-    for odd in (0, 1):  # columns of one parity first, in every second row
-        half = x.columns // 2
-        source = tile.at(columns=range(odd, x.columns, 2)).at(rows=range(0, x.rows))
-        for start in (0, 1):
-            k.apply(source, identity, into=out.at(range(start, 2 * x.rows, 2), range(odd * half, (odd + 1) * half)))
-    k.store(out, y.at())
-    return y
-
-
-@shuffled.reference
-def shuffled_in_numpy(x: np.ndarray) -> np.ndarray:
-    return np.repeat(np.concatenate([x[..., ::2], x[..., 1::2]], 3), 2, 2)
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("config", ["base", "tiny"])
-def test_parts_with_steps(config: str) -> None:
-    shuffled.check((1, 20, 5, 6), config=config)
-
-
-def test_steps_of_parts_that_cannot_be() -> None:
-    @tk.kernel
-    def wrong(k: Chip, x: Tensor, *, how: str) -> Tensor:
-        tile, y = k.load(x.at()), k.tensor(x.shape)
-        if how == "tensor":
-            k.load(x.at(range(0, 4, 2)))
-        elif how == "blocks":
-            tile.at(blocks=range(1, 0, -1))
-        elif how == "beyond":
-            tile.at(rows=range(0, 9, 3))
-        k.store(tile.at(columns=range(0, 6, 2)), y.at(columns=range(3)))
-        return y
-
-    for how, message in {
-        "tensor": "rows must be a range of one or more with step 1, not range.0, 4, 2.",
-        "blocks": "blocks must be a range of one or more with step 1",
-        "beyond": "rows 0..6 lie outside the 5 there are",
-        "store": "columns of the tile .* do not lie side by side",
-    }.items():
-        with pytest.raises(tk.KernelError, match=message):
-            wrong.build((1, 20, 5, 6), how=how)
-
-
-@pytest.mark.medium
-def test_loads_have_the_values_of_their_place_in_the_program() -> None:
-    @tk.kernel
-    def exchanged(k: Chip, x: Tensor) -> Tensor:
-        y, identity = k.tensor(x.shape), k.table(range(-128, 128))
-        k.store(k.load(x.at()), y.at())
-        before = k.load(y.at())  # LOAD is written where `before` is read, but not behind the stores
-        half = x.rows // 2
-        k.apply(k.load(x.at(range(half))), k.table([0] * 256), into=y.at(range(half)))
-        buffer = k.load(y.at(range(half)), into=k.tile(x.blocks, x.rows).at(range(half)))  # zeros, in part of a tile
-        k.apply(before.at(range(half)), identity, into=y.at(range(half, x.rows)))
-        k.store(buffer, y.at(range(half)))
-        return y
-
-    x = np.random.default_rng(6).integers(-128, 128, (24, 20), np.int8)
-    wanted = np.concatenate([np.zeros((12, 20), np.int8), x[:12]])
-    for config in ("base", "tiny"):
-        np.testing.assert_array_equal(exchanged(x, config=config, device="cycle"), wanted)
-
-
-def test_constants_come_before_loads_that_are_read_later() -> None:
-    @tk.kernel
-    def windowed(k: Chip, x: Tensor, *, w: np.ndarray) -> Tensor:
-        window, y = k.window(w, pad=1), k.tensor(x.shape)
-        sums = k.depthwise(k.load(x.at(range(-1, x.rows + 1), range(-1, x.columns + 1)), pad=0), window)
-        k.requantise(sums, k.params(0, 1 / 64), into=y.at())
-        return y
-
-    built = windowed.build((1, 64, 9, 9), config="small", w=np.ones((64, 3, 3), np.int8))
-    loads = [line.split()[1][:3] for line in built.tiles if line.startswith("load")]
-    assert loads[0] == "act" and "act" in loads[loads.index("wgt") :]
+    one, two = calls(330), calls(660)
+    assert two < 2.1 * one and one < 990 * 150, (one, two)
