@@ -190,6 +190,17 @@ class Cells:
     def table(self, number: int) -> Array:
         return self._tables[number]
 
+    def within(self, roots: Array, numbers: Array) -> Array:
+        """The numbers of tables of roots, one for all tables that are the same on what is known of the root: beyond it
+        the table goes on as at its ends, and one that changes nothing there is number 0."""
+        numbers = numbers.copy()
+        for (least, most, number), at in self.reach.cases(roots, numbers):
+            places = np.clip(BYTES.astype(np.int64), least, most) & 255
+            table = self.table(number)[places]
+            same = least < most and np.array_equal(table, BYTES[places])
+            numbers[at] = 0 if same else self.register(table)
+        return numbers
+
     def of_roots(self, roots: Array, numbers: Array) -> Array:
         """Cells that are the tables of these numbers of roots. Those of one value are constants."""
         known, value = as_integers(roots)
@@ -198,8 +209,7 @@ class Cells:
             numbers[known] = self.by_groups(
                 [numbers[known], value[known] & 255], lambda t, v: 1 + (int(self.table(t)[v]) & 255)
             )
-        ends = self.limits(roots, numbers)
-        numbers = np.where(ends[0] == ends[1], 1 + (ends[0] & 255), numbers)
+        numbers = self.within(roots, numbers)
         found = np.empty((*roots.shape[:-1], CELL), np.uint32)
         found[..., ROOT], found[..., TABLE] = roots, numbers
         keys = self._keys[numbers]

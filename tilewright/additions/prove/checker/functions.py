@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from tilewright.prove.checker.cells import BYTES, CELL, ROOT, TABLE, VALUE, Cells, Facts, words_of
+from tilewright.prove.checker.cells import BYTES, CELL, ROOT, TABLE, VALUE, Cells, Facts, cases, words_of
 from tilewright.prove.checker.fields import FIELDS, PRIMES, Array
 
 #: The bytes in the order of their values, -128 to 127.
@@ -62,14 +62,33 @@ class Functions(Cells):
             wide &= self._wide(found)
             roots, inner = self._folded(cells[wide], np.ones(np.count_nonzero(wide), bool))
             tables = self.by_groups([inner], lambda t: self.register(table[self.table(t).view(np.uint8)]))
+            tables = self.within(roots, tables)
             self._of_values.keep(found[wide][:, VALUE], np.hstack([roots, tables[:, None]]))
         return found
 
     def _simplified(self, roots: Array, numbers: Array) -> Array:
         """Cells of tables of roots, which change with it."""
+        numbers = self._within_pairs(roots, numbers)
         for chosen in np.unique(numbers):
             self._simplify(roots, numbers, int(chosen))
         return self.of_roots(roots, numbers)
+
+    def _within_pairs(self, roots: Array, numbers: Array) -> Array:
+        """`within` for tables of pairs, by what is known of their two roots."""
+        numbers, at = numbers.copy(), np.flatnonzero(np.array([len(t) > 256 for t in self._tables])[numbers])
+        known, ends = self._reach_of(self._pairs.find(roots[at])[1])
+        at, ends = at[known.any(axis=1)], ends[known.any(axis=1)]
+        for (least_a, most_a, least_b, most_b, number), here in cases(np.column_stack([ends.reshape(-1, 4), numbers[at]])):
+            a, b = (np.clip(BYTES.astype(np.int64), *x) & 255 for x in ((least_a, most_a), (least_b, most_b)))
+            numbers[at[here]] = self.register(self.table(number).reshape(256, 256)[np.ix_(a, b)].ravel())
+        return numbers
+
+    def _reach_of(self, roots: Array) -> tuple[Array, Array]:
+        """Marks roots [m, n] of which something is known, and gives the least and the largest value of all [m, n, 2]."""
+        ends = np.tile(np.array([-128, 127]), (*roots.shape[:-1], 1))
+        known, facts = self.reach.find(roots)
+        ends[known] = facts
+        return known, ends
 
     def _wide(self, cells: Array) -> Array:
         """Marks functions of two bytes."""
@@ -139,13 +158,25 @@ class Functions(Cells):
         for tables, after in self._maxima_of(square):
             sides = np.broadcast_to([self.register(table) for table in tables], parts.shape[:2])
             largest = self.maximum(self.of_roots(parts, sides))
-            found, outer = self.look_up(largest, after), int(largest[0, TABLE])
-            f, g = tables if outer == 0 else [BYTES if self._slope(outer) == 1 else ~BYTES] * 2  # of the root itself
-            form = self.register(np.maximum(f[:, None], g[None]).ravel())
-            pairs = np.concatenate([roots[at], np.full((len(at), 1), form, np.uint32)], axis=1)
-            self._of_pairs.keep(largest[:, ROOT], pairs)
+            found = self.look_up(largest, after)
+            self._keep_pairs(largest, roots[at], parts, sides)
             roots[at], numbers[at] = found[:, ROOT], found[:, TABLE]
             return
+
+    def _keep_pairs(self, largest: Array, pairs: Array, parts: Array, sides: Array) -> None:
+        """Keeps that the roots of maxima are functions of pairs, where these are the maximum's own operands, or the
+        maximum is the root itself."""
+        inner, whole = sides.copy(), largest[:, TABLE] == 0
+        here, sets = self._maxima.get(2, Facts(2, FIELDS + 1)).find(largest[:, ROOT])
+        own = (sets[..., :FIELDS] == parts[here]).all(axis=(1, 2))
+        here[here] = own
+        inner[here] = sets[own][..., FIELDS]
+        at = here | whole
+        form = self.by_groups(
+            [inner[at, 0], inner[at, 1]],
+            lambda f, g: self.register(np.maximum(self.table(f)[:, None], self.table(g)[None]).ravel()),
+        )
+        self._of_pairs.keep(largest[at][:, ROOT], np.hstack([pairs[at], form[:, None].astype(np.uint32)]))
 
     @staticmethod
     def _maxima_of(square: Array) -> Iterator[tuple[tuple[Array, Array], Array]]:
@@ -207,16 +238,15 @@ class Functions(Cells):
     def _maximum(self, operands: Array) -> Array:
         """Cells of the maxima of sets of roots with tables, [m, n, FIELDS + 1]."""
         roots, tables = operands[..., :FIELDS], operands[..., FIELDS].astype(np.int64)
-        floor = np.array(self._ends)[tables, 0].max(axis=1)[:, None] + 128
-        over = self._of_values.find(roots)[0] & (self.limits(roots, tables)[0] + 128 >= floor)
-        idle = (over | self._constant(tables)).all(axis=1) & over.any(axis=1)  # it changes no value then
-        floor = np.where(idle[:, None], 0, floor)
-        floor = np.broadcast_to(floor, tables.shape)
-        tables = self.by_groups([tables, floor], lambda t, f: self.register(np.maximum(self.table(t), BYTES[f - 128])))
+        least, most = np.moveaxis(self._reach_of(roots)[1], -1, 0)
+        floor = np.broadcast_to(self.limits(roots, tables)[0].max(axis=1)[:, None] + 128, tables.shape)
+        tables = self.within(roots, self.by_groups([tables, floor], self._floored))
         dropped = self._constant(tables)
         words = np.where(dropped, ~np.uint64(0), words_of(roots))
         order = np.argsort(words, axis=1)
-        words, tables, dropped = (np.take_along_axis(x, order, axis=1) for x in (words, tables, dropped))
+        words, tables, dropped, least, most = (
+            np.take_along_axis(x, order, axis=1) for x in (words, tables, dropped, least, most)
+        )
         roots = np.take_along_axis(roots, order[..., None], axis=1)
         again = (words[:, 1:] == words[:, :-1]) & ~dropped[:, 1:]
         for i in np.flatnonzero(again.any(axis=0)):  # one root twice: the larger of both tables
@@ -224,11 +254,18 @@ class Functions(Cells):
             tables[at, i + 1] = self.by_groups(
                 [tables[at, i], tables[at, i + 1]], lambda a, b: self.register(np.maximum(self.table(a), self.table(b)))
             )
+            tables[at, i + 1] = self.within(roots[at, i + 1], tables[at, i + 1])
         dropped[:, :-1] |= again
         left, one = (~dropped).sum(axis=1), (np.arange(len(tables)), np.argmin(dropped, axis=1))
-        first = tables[one]
-        way = np.where(((tables == first[:, None]) | dropped).all(axis=1), self.by_groups([first], self._slope), 0)
-        outer = np.where(way == 2, self.by_groups([first], lambda t: self._composed(self._inverse, t)), first)
+        first, way, outer = tables[one], np.zeros(len(tables), np.int64), np.zeros(len(tables), np.int64)
+        # a table of all: the one that reaches as far as the maximum of a rising table does, or as that of a falling one
+        for slope, far in ((1, np.where(dropped, -129, most)), (2, np.where(dropped, -129, -1 - least))):
+            of = np.take_along_axis(tables, far.argmax(axis=1)[:, None], axis=1)
+            of = self.by_groups([np.broadcast_to(of, tables.shape), floor], self._floored)
+            every = ((self.within(roots, of) == tables) | dropped).all(axis=1) & (way == 0)
+            chosen = every & (self.by_groups([of[:, 0]], self._slope) == slope)
+            way[chosen], outer[chosen] = slope, of[chosen, 0]
+        outer = np.where(way == 2, self.by_groups([outer], lambda t: self._composed(self._inverse, t)), outer)
         inner = np.where(way[:, None] == 0, tables, np.where(way == 2, self._inverse, 0)[:, None])
         keys = self._keys[inner]
         terms = self.mix(("operand of a maximum",), keys[..., 0], keys[..., 1], roots).astype(np.int64)
@@ -236,7 +273,7 @@ class Functions(Cells):
         total[left == 1] = roots[one][left == 1]
         ends = [np.where(dropped, -128, end).max(axis=1) for end in self.limits(roots, inner)]
         self.reach.keep(total[left > 1], np.stack(ends, axis=1)[left > 1])
-        found = self.of_roots(total, np.where(left < 2, first, np.where(way == 0, 0, outer)))
+        found = self.of_roots(total, np.where(left < 2, first, outer))
         order = np.argsort(dropped, axis=1, kind="stable")
         sets = np.concatenate([roots, inner[..., None].astype(np.uint32)], axis=2)
         for width in set(left.tolist()) - {0, 1}:
@@ -244,6 +281,10 @@ class Functions(Cells):
             facts = self._maxima.setdefault(width, Facts(width, FIELDS + 1, kind=np.uint32))
             facts.keep(total[at], sets[at[:, None], order[at, :width]])
         return found
+
+    def _floored(self, number: int, floor: int) -> int:
+        """A table, at least `floor` - 128."""
+        return self.register(np.maximum(self.table(number), BYTES[floor - 128]))
 
     def _slope(self, number: int) -> int:
         """Returns 1 for a table of a byte that never falls with the value, 2 for one that never rises, 0 for others."""
