@@ -76,6 +76,10 @@ def test_random_machines_are_proved() -> None:
     assert all(each.found == "proved" for each in found), found
 
 
+def test_functions_of_bytes_with_few_values_are_proved() -> None:
+    check_random_graphs([310, 9066])
+
+
 def test_reductions_and_transposed_products_of_one_byte_are_proved() -> None:
     check_random_graphs([784, 793, 867, 956, 1042, 4087, 4223])
 

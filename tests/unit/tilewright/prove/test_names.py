@@ -268,3 +268,40 @@ def test_another_seed_gives_other_names() -> None:
     element = np.ones((3, FIELDS), np.uint32)
     assert not np.array_equal(first.mix(("a",), element), second.mix(("a",), element))
     assert not np.array_equal(first.mix(("a",), element), first.mix(("b",), element))
+
+
+def bounded(names: Names, label: str, least: int, most: int) -> np.ndarray:
+    """Cells of two requantised sums, which lie between two bytes."""
+    rule = (0, -128, 127, 0)
+    bounds = np.array([least]), np.array([most])
+    return names.requantize(
+        names.random((2,), label)[..., VALUE], np.array(0), np.float32(1).view(np.uint32), rule, bounds
+    )
+
+
+def test_tables_have_one_name_if_they_are_the_same_on_all_values_of_their_byte(names: Names) -> None:
+    """Also those of two bytes, and in maxima with others, of which other values are known."""
+    x, z, y = bounded(names, "x", 0, 16), bounded(names, "z", -3, 40), names.random((2,), "y")
+    other = np.where((BYTES < 0) | (BYTES > 16), 99, BYTES).astype(np.int8)
+    assert same(names.look_up(x, other), x)
+    assert not same(names.look_up(z, other), z)
+    assert names.fixed(names.clamp(x, -20, 0)).all()
+    exact = numerics.add_integer(BYTES[:, None], BYTES[None], 3, 5, 0, 4, -128, 127)
+    assert same(names.combine(x, y, exact[other.view(np.uint8)]), names.combine(x, y, exact))
+    assert not same(names.combine(z, y, exact[other.view(np.uint8)]), names.combine(z, y, exact))
+    for curve in (table(lambda v: v // 3), table(lambda v: -v // 3), table(lambda v: min(max(v, 5), 20))):
+        for some in ([x, z], [x, z, y], [z, y], [x, x, z]):
+            each = names.maximum(np.stack([names.look_up(c, curve) for c in some], axis=1))
+            falls = curve[0] > curve[1] or curve[0] > curve[10]
+            turned = [names.look_up(c, ~BYTES) for c in some] if falls else some
+            whole = names.maximum(np.stack(turned, axis=1))
+            assert same(each, names.look_up(names.look_up(whole, ~BYTES) if falls else whole, curve))
+
+
+def test_functions_of_a_falling_table_of_two_bytes_are_those_of_both(names: Names) -> None:
+    a, b = names.random((9,), "a"), names.random((9,), "b")
+    least = np.maximum(~np.minimum(BYTES[:, None], BYTES[None]), -10)
+    exact = numerics.add_integer(BYTES[:, None], BYTES[None], 3, 5, 0, 4, -128, 127)
+    found = names.combine(names.combine(a, b, least), a, exact)
+    both = exact[least.view(np.uint8), np.broadcast_to(BYTES.view(np.uint8)[:, None], (256, 256))]
+    assert same(found, names.combine(a, b, both))

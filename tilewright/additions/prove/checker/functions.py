@@ -78,13 +78,13 @@ class Functions(Cells):
         numbers, at = numbers.copy(), np.flatnonzero(np.array([len(t) > 256 for t in self._tables])[numbers])
         known, ends = self._reach_of(self._pairs.find(roots[at])[1])
         at, ends = at[known.any(axis=1)], ends[known.any(axis=1)]
-        for (least_a, most_a, least_b, most_b, number), here in cases(np.column_stack([ends.reshape(-1, 4), numbers[at]])):
-            a, b = (np.clip(BYTES.astype(np.int64), *x) & 255 for x in ((least_a, most_a), (least_b, most_b)))
+        for (*both, number), here in cases(np.column_stack([ends.reshape(-1, 4), numbers[at]])):
+            a, b = (np.clip(BYTES.astype(np.int64), *two) & 255 for two in (both[:2], both[2:]))
             numbers[at[here]] = self.register(self.table(number).reshape(256, 256)[np.ix_(a, b)].ravel())
         return numbers
 
     def _reach_of(self, roots: Array) -> tuple[Array, Array]:
-        """Marks roots [m, n] of which something is known, and gives the least and the largest value of all [m, n, 2]."""
+        """Marks roots [m, n] of which something is known, and gives the least and largest value of all [m, n, 2]."""
         ends = np.tile(np.array([-128, 127]), (*roots.shape[:-1], 1))
         known, facts = self.reach.find(roots)
         ends[known] = facts
