@@ -43,6 +43,7 @@ _CHOSEN = {
     "ecp5": (
         "tiny", "point0", "point4", "point7", "base", "point5", "point12", "point1", "held2", "small", "point6", "odd",
         "rows", "coded", "huge", "tall", "rows2", "rows4", "wide", "small_rows", "wide_rows", "double",
+        "quad",
     ),
 }  # fmt: skip
 #: The points of families whose fit begins with the coefficients of another one, each with whether it is held back.
@@ -87,7 +88,8 @@ def points(family: str) -> list[tuple[NpuConfig, bool]]:
     held = [(draw(shape, f"held{n}"), True) for n, shape in enumerate(_HELD_BACK)]
     fitted = [(draw(shape, f"point{n}"), False) for n, shape in enumerate(_FITTED)]
     whole = [(config, False) for config in (PRESETS["tiny"], PRESETS["wide"], *_ROWS, _EXTRAS, _HUGE)]
-    judged = (PRESETS["small"], PRESETS["base"], PRESETS["double"], _SMALL_ROWS, _WIDE_ROWS, _ODD, _CODED, _TALL)
+    judged = [PRESETS[name] for name in ("small", "base", "double", "quad")]
+    judged += [_SMALL_ROWS, _WIDE_ROWS, _ODD, _CODED, _TALL]
     whole += [(config, True) for config in judged]
     every = {config.name: (config, held_back) for config, held_back in [*whole, *held, *fitted]}
     if family not in _CHOSEN:
