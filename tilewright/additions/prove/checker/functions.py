@@ -79,7 +79,7 @@ class Functions(Cells):
         known, ends = self._reach_of(self._pairs.find(roots[at])[1])
         at, ends = at[known.any(axis=1)], ends[known.any(axis=1)]
         for (*both, number), here in cases(np.column_stack([ends.reshape(-1, 4), numbers[at]])):
-            a, b = (np.clip(BYTES.astype(np.int64), *two) & 255 for two in (both[:2], both[2:]))
+            a, b = (np.clip(BYTES.astype(np.int64), both[i], both[i + 1]) & 255 for i in (0, 2))
             numbers[at[here]] = self.register(self.table(number).reshape(256, 256)[np.ix_(a, b)].ravel())
         return numbers
 
