@@ -305,3 +305,36 @@ def test_functions_of_a_falling_table_of_two_bytes_are_those_of_both(names: Name
     found = names.combine(names.combine(a, b, least), a, exact)
     both = exact[least.view(np.uint8), np.broadcast_to(BYTES.view(np.uint8)[:, None], (256, 256))]
     assert same(found, names.combine(a, b, both))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_values_of_one_name_are_equal(seed: int) -> None:
+    """Random steps on names, beside what they make of random bytes."""
+    random, names = np.random.default_rng(seed), Names(seed)
+    pool, seen = [], {}
+    for number in range(3):
+        least, most = sorted(random.integers(-128, 128, 2)) if number else (-128, 127)
+        cells = bounded(names, str(number), least, most)[:1]
+        pool.append((cells, random.integers(least, most + 1, 200).astype(np.int8)))
+    a, b, ends = BYTES[:, None], BYTES[None], sorted(random.integers(-128, 128, 2))
+    clamp, curve = (
+        np.clip(BYTES, *ends).astype(np.int8),
+        np.sort(random.integers(-128, 128, 256)).astype(np.int8)[BYTES.astype(int) + 128],
+    )
+    tables = [clamp, ~clamp, curve, curve[::-1].copy(), ~BYTES, random.integers(-2, 3, 256).astype(np.int8)]
+    squares = [np.maximum(a, b), np.minimum(a, b), numerics.add_integer(a, b, 3, -5, 0, 3, -128, 127).astype(np.int8)]
+    squares += [t[s.view(np.uint8)] for t in tables[:3] for s in squares[:2]]
+    for _ in range(40):
+        (x, v), (y, w), (z, u) = (pool[i] for i in random.integers(0, len(pool), 3))
+        kind, t, s = random.integers(3), tables[random.integers(6)], squares[random.integers(9)]
+        if kind == 0:
+            pool.append((names.look_up(x, t), t[v.view(np.uint8)]))
+        elif kind == 1:
+            pool.append((names.combine(x, y, s), s[v.view(np.uint8), w.view(np.uint8)]))
+        else:
+            pool.append((names.maximum(np.stack([x, y, z], axis=1)), np.maximum(np.maximum(v, w), u)))
+        cells, values = pool[-1]
+        least, most = names.limits(cells[..., ROOT], cells[..., TABLE])
+        assert least <= values.min()
+        assert values.max() <= most
+        assert np.array_equal(seen.setdefault(cells[..., VALUE].tobytes(), values), values)
