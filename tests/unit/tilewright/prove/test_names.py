@@ -280,7 +280,7 @@ def bounded(names: Names, label: str, least: int, most: int) -> np.ndarray:
 
 
 def test_tables_have_one_name_if_they_are_the_same_on_all_values_of_their_byte(names: Names) -> None:
-    """Also those of two bytes, and in maxima with others, of which other values are known."""
+    """Tables of two bytes, too, and in maxima with others, of which other values are known."""
     x, z, y = bounded(names, "x", 0, 16), bounded(names, "z", -3, 40), names.random((2,), "y")
     other = np.where((BYTES < 0) | (BYTES > 16), 99, BYTES).astype(np.int8)
     assert same(names.look_up(x, other), x)
