@@ -113,9 +113,10 @@ def compare(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("SELECT", "SELECT_V2", table=PLAIN, wide=True)
 def select(b: TfliteBuilder, op: FileOp) -> None:
-    if b.wide():
+    wide = b.wide()
+    if wide:
         one_scale(b, 1, 2)
-    choice, names = b.value(0, FILE), [b.value(k, FILE) if b.wide() else b.real(k) for k in (1, 2)]
+    choice, names = b.value(0, FILE), [b.value(k, FILE) if wide else b.real(k) for k in (1, 2)]
     shape, rank = b.shape(0), len(b.shape(1))
     if op.name == "SELECT" and len(shape) == 1 and rank > 1:
         choice = b.reshaped(choice, [*shape, *[1] * (rank - 1)])

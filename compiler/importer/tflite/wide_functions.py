@@ -128,22 +128,25 @@ def _lined(b: TfliteBuilder, function: Callable[[Array], Array]) -> None:
     ints.finish(ints.looked_up(ints.of(b.value(0, form)), table.astype(np.int16)), form)
 
 
-def _float_function(op: str, sy: np.float32) -> Callable[[Array], Array]:
-    """EXP, LOG or RSQRT of float32; the last two give an end of the result's range at 0 and below."""
-
-    def exact(function: Callable[[Array], Array], x: Array, otherwise: float) -> Array:
-        return np.where(x > 0, function(x.astype(np.float64)), otherwise).astype(np.float32)
-
-    return {
-        "EXP": lambda x: np.exp(x.astype(np.float64)).astype(np.float32),
-        "LOG": lambda x: exact(np.log, x, float(LOWEST * sy)),
-        "RSQRT": lambda x: exact(lambda v: 1 / np.sqrt(v), x, float(HIGHEST * sy)),
-    }[op]
+_REAL: dict[str, Callable[[Array], Array]] = {"EXP": np.exp, "LOG": np.log, "RSQRT": lambda x: 1 / np.sqrt(x)}
+_AT_ZERO = {"LOG": LOWEST, "RSQRT": HIGHEST}
+"""The steps of the result that functions of positive numbers give at 0 and below."""
 
 
-@handles("EXP", "LOG", "RSQRT", "GELU", table=WIDE)
+@handles(*_REAL, table=WIDE)
 def function(b: TfliteBuilder, op: FileOp) -> None:
-    _lined(b, gelu(b) if op.name == "GELU" else _float_function(op.name, b.wide_scale(b.target())))
+    sy = b.wide_scale(b.target())
+
+    def real(x: Array) -> Array:
+        y = _REAL[op.name](x.astype(np.float64))
+        return (np.where(x > 0, y, _AT_ZERO[op.name] * sy) if op.name in _AT_ZERO else y).astype(np.float32)
+
+    _lined(b, real)
+
+
+@handles("GELU", table=WIDE)
+def wide_gelu(b: TfliteBuilder, op: FileOp) -> None:
+    _lined(b, gelu(b))
 
 
 @handles("ABS", table=WIDE)
