@@ -8,7 +8,7 @@ run them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,16 @@ class Node:
         pairs += [] if self.quantized is None else self.quantized.attributes()
         attrs = ", ".join(f"{k}={v}" for k, v in pairs)
         return f"{', '.join(self.outputs)} = {self.op}({', '.join(self.inputs)}){' {' + attrs + '}' if attrs else ''}"
+
+
+def needed_nodes(nodes: Sequence[Node], needed: set[str]) -> list[Node]:
+    """The nodes, in their order, that make the tensors `needed`, which gets all that these nodes read and make."""
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if not needed.isdisjoint(node.outputs):
+            kept.append(node)
+            needed.update(name for name in (*node.inputs, *node.outputs) if name)
+    return kept[::-1]
 
 
 def _short(value: Any) -> str:
@@ -208,13 +218,7 @@ class Graph:
     def prune(self) -> None:
         """Drops nodes whose results have no reader and tensors without a node."""
         needed = set(self.outputs)
-        kept: list[Node] = []
-        for node in reversed(self.nodes):
-            if any(o in needed for o in node.outputs):
-                kept.append(node)
-                needed.update(i for i in node.inputs if i)
-                needed.update(o for o in node.outputs if o)
-        self.nodes = kept[::-1]
+        self.nodes = needed_nodes(self.nodes, needed)
         needed.update(self.inputs)
         self.tensors = {k: t for k, t in self.tensors.items() if k in needed}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Node, Tensor, needed_nodes
 from tilewright.compiler.importer.onnx.builder import OnnxBuilder
 from tilewright.compiler.importer.onnx.handlers import handles
 from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
@@ -38,20 +38,11 @@ def run(builder: OnnxBuilder, node: OnnxNode) -> None:
         graph.add(Tensor(name, made.shape, made.dtype, made.data, made.quant))
         if made.data is None:
             graph.nodes.append(Node("Identity", [made.name], [name], {}, name))
-    graph.nodes = before + _needed(graph, set(node.outputs))
-    emitted = {label for made in graph.nodes[len(before) :] for label in made.origin}
+    needed = set(node.outputs)
+    kept = needed_nodes(graph.nodes, needed)
+    for name in {name for made in graph.nodes for name in made.outputs} - needed:
+        del graph.tensors[name]
+    graph.nodes = before + kept
+    emitted = {label for made in kept for label in made.origin}
     notes = [f"{label}: {why}" for label, why in b.reasons.items() if label in emitted]
     graph.notes += [note for note in notes if note not in graph.notes]
-
-
-def _needed(graph: Graph, wanted: set[str]) -> list[Node]:
-    """The nodes that make the tensors `wanted`. The results of others are dropped."""
-    kept = []
-    for node in reversed(graph.nodes):
-        if wanted.isdisjoint(node.outputs):
-            for name in node.outputs:
-                del graph.tensors[name]
-        else:
-            wanted.update(node.inputs)
-            kept.append(node)
-    return kept[::-1]
