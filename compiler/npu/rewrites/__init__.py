@@ -14,6 +14,7 @@ from tilewright.compiler.npu.rewrites.drop_channels import drop_channels
 from tilewright.compiler.npu.rewrites.join_halves import join_halves
 from tilewright.compiler.npu.rewrites.lower_copies import lower_copies
 from tilewright.compiler.npu.rewrites.lower_extrema import lower_extrema
+from tilewright.compiler.npu.rewrites.lower_flattened import lower_flattened
 from tilewright.compiler.npu.rewrites.lower_means import lower_means
 from tilewright.compiler.npu.rewrites.lower_moves import lower_moves
 from tilewright.compiler.npu.rewrites.lower_per_channel import lower_per_channel
@@ -59,6 +60,7 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite("lower_moves", lower_moves, "movement that no view can say to products with weights of 0 and 1"),
     Rewrite("pad_heads", pad_heads, "attention heads to whole blocks of channels, and back behind the product"),
     Rewrite("lower_per_channel", lower_per_channel, "PRelu, Mul, Div, Add, Sub per channel to depthwise convolutions"),
+    Rewrite("lower_flattened", lower_flattened, "products of flattened planes to convolutions of the planes"),
     Rewrite("block_states", block_states, "caches of keys and values to their blocks of lanes"),
     Rewrite("rows_by_windows", rows_by_windows, "what follows from one integer input to rows of tables"),
 )

@@ -6,9 +6,6 @@
     Gather of channels; Slice, Split within a block =>  QConv 1x1
     Pad with the zero point                         =>  QConv 1x1, of each channel by itself if only planes are padded
 
-A product of flattened planes becomes a QConv with a kernel of their size, whose weights are those of the product in
-another order.
-
 The scale of these weights is 1, and that of the result its operand's, so every byte passes unchanged. The array needs
 less time than the host to take a tensor out of blocks, move it and put it back. Where the host makes the tensor or is
 its only reader, the host moves it.
@@ -20,12 +17,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.graph.moves import Mover, is_box, permutation, places_of
 from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
-from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.quantization import is_activation
-from tilewright.compiler.npu.rewrites.channel_moves import MOST_KERNEL, moving, selected
+from tilewright.compiler.npu.rewrites.channel_moves import moving, selected
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.isa.config import NpuConfig
 
@@ -37,45 +33,7 @@ def lower_moves(graph: Graph, config: NpuConfig) -> None:
     """Replaces movement between layers of the NPU, for which no view exists, by products with weights of 0 and 1."""
     rewriter = Rewriter(graph, config)
 
-    def replacement(node: Node) -> list[Node] | None:
-        made = _Move(rewriter, node).products() if _between_layers(rewriter, node) else None
-        return _of_planes(rewriter, node) if made is None else made
-
-    rewriter.replace_nodes(replacement)
-
-
-def _of_planes(rewriter: Rewriter, node: Node) -> list[Node] | None:
-    """Returns a convolution with a kernel of the planes' size, in place of a product of flattened planes; else None."""
-    op, graph, wiring = node.quantized, rewriter.graph, rewriter.wiring
-    move = wiring.producers.get(node.inputs[0]) if isinstance(op, QMatMul) else None
-    if move is None or move.op not in ("Reshape", "Flatten") or not isinstance(op, QMatMul):
-        return None
-    x, w, y = (wiring.tensor(name) for name in (move.inputs[0], node.inputs[1], node.outputs[0]))
-    if len(x.shape) != 4 or x.shape[0] != 1 or y.shape != (1, y.shape[-1]) or w.data is None or w.data.ndim != 2:
-        return None
-    area = x.shape[2] * x.shape[3]
-    if (
-        not 1 < area <= rewriter.config.act_rows // 4
-        or max(x.shape[2:]) > MOST_KERNEL
-        or w.quant is None
-        or w.dtype != np.int8
-    ):
-        return None
-    if x.quant is None or not x.quant.same_as(wiring.tensor(node.inputs[0]).quant):
-        return None
-    if not rewriter.in_planes(x.name) or not rewriter.runs_on_npu(node):
-        return None
-    outputs = y.shape[-1]
-    quant = w.quant if w.quant.per_tensor else Quant(w.quant.scale, w.quant.zero_point, 0)
-    data = np.ascontiguousarray(w.data.T).reshape(outputs, *x.shape[1:])
-    weights = graph.constant(f"{w.name}.planes", data, quant)
-    made = graph.like(y, f"{y.name}.planes", (1, outputs, 1, 1))
-    conv = QConv(kernel=x.shape[2:], out_min=op.out_min, out_max=op.out_max, reason=op.reason)
-    shape = graph.constant("shape", np.array(y.shape, np.int64))
-    return [
-        Node.of(conv, [x.name, weights, *node.inputs[2:]], [made], node.name, node.origin),
-        Node("Reshape", [made, shape], [y.name], {}, node.name),
-    ]
+    rewriter.replace_nodes(lambda node: _Move(rewriter, node).products() if _between_layers(rewriter, node) else None)
 
 
 def _between_layers(rewriter: Rewriter, node: Node) -> bool:

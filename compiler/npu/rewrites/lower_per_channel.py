@@ -1,4 +1,4 @@
-"""Functions of an 8-bit tensor with a constant for each channel, between layers of the NPU.
+"""Functions of an 8-bit tensor with a constant for each channel, of planes or rows, between layers of the NPU.
 
     PRelu with a slope for each channel  =>  QConv of the negative part, each channel by itself, + a table of the rest
     Mul, Div by one for each channel     =>  QConv, each channel by itself
@@ -17,6 +17,7 @@ import math
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.moves import Mover
 from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
 from tilewright.compiler.graph.quantization import AS_LITERT, is_activation, limits, quantize
@@ -55,25 +56,46 @@ def _replaced(rewriter: Rewriter, quantizer: Node) -> list[Node] | None:
         x, y = wiring.tensor(source.inputs[0]), wiring.tensor(quantizer.outputs[0])
         if not (_has_scale_of(graph, source, x) and _has_scale_of(graph, quantizer, y)):
             continue
-        if (
-            len(x.shape) != 4
-            or x.shape != y.shape
-            or x.dtype != y.dtype
-            or not is_activation(x)
-            or not is_activation(y)
-        ):
+        if x.shape != y.shape or x.dtype != y.dtype or not (is_activation(x) and is_activation(y)):
             continue
-        if factors.ndim > 4 or (1,) * (4 - factors.ndim) + factors.shape != (1, x.shape[1], 1, 1):
+        if not _of_channels(x.shape, factors.shape):
             continue
         if rewriter.made_by_npu(x.name) and rewriter.read_by_npu(y.name):
             if function.op == "Div" and (factors == 0).any():
                 return None
             origin = (*function.origin, *quantizer.origin)
-            by_channel = _ByChannel(graph, function, x, y, factors.reshape(-1), origin)
-            if function.op in ("Add", "Sub"):
-                return by_channel.sum(minus=function.op == "Sub")
-            return by_channel.nodes()
+            if len(x.shape) == 4:
+                return _by_channel(graph, function, x, y, factors.reshape(-1), origin)
+            return _of_rows(graph, function, x, y, factors.reshape(-1), origin)
     return None
+
+
+def _of_channels(shape: tuple[int, ...], factors: tuple[int, ...]) -> bool:
+    """Returns True if constants have one value for each channel: of planes, or on the last axis of rows."""
+    wanted = (1, shape[1], 1, 1) if len(shape) == 4 else (*(1,) * (len(shape) - 1), shape[-1])
+    return len(shape) in (2, 3, 4) and len(factors) <= len(shape) and factors == wanted[len(shape) - len(factors) :]
+
+
+def _of_rows(
+    graph: Graph, function: Node, x: Tensor, y: Tensor, factors: np.ndarray, origin: tuple[str, ...]
+) -> list[Node] | None:
+    """Returns integer ops that make rows y of rows x [(batch), rows, channels], as planes; None where none is exact."""
+    *batch, rows, channels = x.shape
+    pixels = (*(batch or [1]), 1, rows, channels)
+    before, after = (Mover(graph, [], function.name, origin) for _ in range(2))
+    planes = before.transpose(before.reshape(x.name, pixels), (0, 3, 1, 2))
+    made = graph.like(y, f"{y.name}.planes", graph.tensor(planes).shape)
+    nodes = _by_channel(graph, function, graph.tensor(planes), graph.tensor(made), factors, origin)
+    after.reshape(after.transpose(made, (0, 2, 3, 1)), y.shape, y.name)
+    return None if nodes is None else [*before.nodes, *nodes, *after.nodes]
+
+
+def _by_channel(
+    graph: Graph, function: Node, x: Tensor, y: Tensor, factors: np.ndarray, origin: tuple[str, ...]
+) -> list[Node] | None:
+    """Returns integer ops that make the planes y of the planes x; None where none is exact."""
+    by_channel = _ByChannel(graph, function, x, y, factors, origin)
+    return by_channel.sum(minus=function.op == "Sub") if function.op in ("Add", "Sub") else by_channel.nodes()
 
 
 def _has_scale_of(graph: Graph, node: Node, tensor: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
     product       Conv, ConvTranspose, Gemm, MatMul, and a Relu or Clip behind it
     elementwise   any chain of functions of one tensor, such as x * sigmoid(x): one table in the machine
+    by channel    PRelu with a slope for each channel
     pair          Add, Mul of two tensors, and a Relu or Clip behind it
     join          Concat, and ops that put rows into a tensor, such as a cache (ScatterElements, ...)
     pool          AveragePool, GlobalAveragePool, ReduceMean over the image, Softmax
@@ -31,6 +32,7 @@ from tilewright.quantize.recurrent_ops import GATES, MAX_STEPS
 class Kind(enum.Enum):
     PRODUCT = "product"
     ELEMENTWISE = "elementwise"
+    BY_CHANNEL = "by channel"
     PAIR = "pair"
     JOIN = "join"
     POOL = "pool"
@@ -274,6 +276,9 @@ class Network:
             nodes = [node] if clamp is None else [node, clamp]
             kind = Kind.PAIR if op in PAIRS else Kind.JOIN
             return Layer(kind, nodes, list(dict.fromkeys(activations)), [nodes[-1].output[0]], constants=constants)
+        if op == "PRelu":
+            slopes = len(activations) == 1 and self._has_steps(node.input[1], False)
+            return Layer(Kind.BY_CHANNEL, [node], activations, [node.output[0]]) if slopes else None
         if op in SCATTERS:
             return self._scatter(node)
         if op in POOLS:

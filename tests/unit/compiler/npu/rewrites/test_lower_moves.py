@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -63,9 +63,11 @@ def mirrored(m: Model, x: str, mode: str) -> str:
     return conv(m, m.op("Pad", x, m.const([0, 0, 2, 3, 0, 0, 1, 0]), mode=mode), CHANNELS, 8)
 
 
-def flattened(m: Model, x: str) -> str:
-    """Adds a product of flattened planes, with a bias and a scale for each output."""
+def flattened(m: Model, x: str, order: Sequence[int] = ()) -> str:
+    """Adds a product of flattened planes, transposed before, with a bias and a scale for each output."""
     y = m.op("Slice", x, m.const([0]), m.const([1]), m.const([0]))
+    if order:
+        y = m.op("Transpose", y, perm=list(order))
     w = m.weights((CHANNELS * 72, 20), axis=1)
     return m.requantized(m.op("Gemm", m.op("Flatten", y), w, m.bias(20, x, w)), 3.0, 128 if m.dtype == np.uint8 else 0)
 
@@ -97,6 +99,8 @@ MOVES: dict[str, Callable[[Model, str], str]] = {
     "mirrored": lambda m, x: mirrored(m, x, "reflect"),
     "edges": lambda m, x: mirrored(m, x, "edge"),
     "flattened": flattened,
+    "flattened pixels": lambda m, x: flattened(m, x, [0, 2, 3, 1]),
+    "flattened columns": lambda m, x: flattened(m, x, [0, 3, 1, 2]),
     **{name: lambda m, x, name=name: repeated(m, x, name) for name in ("Expand", "Tile", "Resize")},
     **{name: lambda m, x, name=name: largest(m, x, name) for name in ("GlobalMaxPool", "ReduceMax")},
     "padded channels": lambda m, x: padded(m, x, 0, 3, 1, 0, 0, 5, 0, 1),

@@ -86,6 +86,20 @@ def test_subtracted_from_one_for_each_channel(scale: float, dtype: type) -> None
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize("shape", [(1, 40), (3, 40), (2, 5, 40)])
+@pytest.mark.parametrize(("op", "config"), [("PRelu", "tiny"), ("Mul", "base"), ("Add", "tiny")])
+def test_rows_of_channels(op: str, config: str, shape: tuple[int, ...]) -> None:
+    """Between products, of tensors with two and three axes."""
+    m = Model(np.int8, seed=7)
+    x = m.requantized(m.op("MatMul", m.input(shape, 0.05, 4), m.weights((40, CHANNELS), axis=1)), 0.05, -11)
+    factors = np.random.default_rng(1).normal(0.3, 0.5, CHANNELS).astype(np.float32)
+    y = m.requantized(m.op(op, x, m.const(factors, np.float32)), 0.0437, 2)
+    m.output(y)
+    m.output(m.requantized(m.op("MatMul", y, m.weights((CHANNELS, 8), axis=1)), 0.3, 0))
+    assert turns(m, config) == 1
+
+
+@pytest.mark.medium
 def test_what_is_added_beyond_the_limits() -> None:
     """An Add that saturates every value of a channel runs on the CPU, with equal bytes."""
     added = np.linspace(-1, 1, CHANNELS, dtype=np.float32).reshape(-1, 1, 1)
