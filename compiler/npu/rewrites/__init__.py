@@ -20,6 +20,7 @@ from tilewright.compiler.npu.rewrites.lower_moves import lower_moves
 from tilewright.compiler.npu.rewrites.lower_per_channel import lower_per_channel
 from tilewright.compiler.npu.rewrites.pad_heads import pad_heads
 from tilewright.compiler.npu.rewrites.rows_by_windows import rows_by_windows
+from tilewright.compiler.npu.rewrites.rows_of_pixels import rows_of_pixels
 from tilewright.compiler.npu.rewrites.share_blocks import share_blocks
 from tilewright.compiler.passes import Pass, run_passes
 from tilewright.isa.config import NpuConfig
@@ -52,14 +53,15 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite("drop_channels", drop_channels, "channels that are constant or not read out of layers, into biases"),
     Rewrite("correct_adds", correct_adds, "Adds without exact constants to nearest ones and a correction by tables"),
     Rewrite("share_blocks", share_blocks, "narrow heads of caches side by side in blocks of lanes"),
+    Rewrite("rows_of_pixels", rows_of_pixels, "pixels with channels last to rows of norms and products"),
     Rewrite("lower_means", lower_means, "means and sums over any axes to convolutions with weights of 1"),
     Rewrite("broadcast_channels", broadcast_channels, "one channel of an elementwise op to all by weights of 1"),
     Rewrite("lower_copies", lower_copies, "repeated images and gathered rows to a Concat of Slices"),
     Rewrite("join_halves", join_halves, "Concat along the channels of rows of heads with three axes, which stay rows"),
     Rewrite("lower_extrema", lower_extrema, "Max, Min, Where, ReduceMax, ReduceMin to integer Adds and pools"),
+    Rewrite("lower_per_channel", lower_per_channel, "PRelu, Mul, Div, Add, Sub per channel to depthwise convolutions"),
     Rewrite("lower_moves", lower_moves, "movement that no view can say to products with weights of 0 and 1"),
     Rewrite("pad_heads", pad_heads, "attention heads to whole blocks of channels, and back behind the product"),
-    Rewrite("lower_per_channel", lower_per_channel, "PRelu, Mul, Div, Add, Sub per channel to depthwise convolutions"),
     Rewrite("lower_flattened", lower_flattened, "products of flattened planes to convolutions of the planes"),
     Rewrite("block_states", block_states, "caches of keys and values to their blocks of lanes"),
     Rewrite("rows_by_windows", rows_by_windows, "what follows from one integer input to rows of tables"),

@@ -21,11 +21,14 @@ from tilewright.compiler.graph.moves import Mover
 from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
 from tilewright.compiler.graph.quantization import AS_LITERT, is_activation, limits, quantize
+from tilewright.compiler.npu.blocks.alias import MOVES
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.passes.annotate import quant_of
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
 
+#: What may be between the layer that makes a tensor and the function: views, and what `lower_moves` lowers behind this.
+_MOVES = MOVES | {"DepthToSpace", "SpaceToDepth", "Pad"}
 #: Number of neighbouring float32 values that are tried as a scale.
 _NEIGHBOURS = 64
 _FUNCTIONS = {"PRelu": (0,), "Mul": (0, 1), "Div": (0,), "Add": (0, 1), "Sub": (1,)}
@@ -60,7 +63,7 @@ def _replaced(rewriter: Rewriter, quantizer: Node) -> list[Node] | None:
             continue
         if not _of_channels(x.shape, factors.shape):
             continue
-        if rewriter.made_by_npu(x.name) and rewriter.read_by_npu(y.name):
+        if rewriter.made_by_npu(x.name, _MOVES) and rewriter.read_by_npu(y.name):
             if function.op == "Div" and (factors == 0).any():
                 return None
             origin = (*function.origin, *quantizer.origin)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.npu.blocks.alias import MOVES
@@ -49,11 +49,11 @@ class Rewriter:
         """Returns True if the NPU supports a node."""
         return node.quantized is not None and unsupported_reason(self.graph, node, self.config) is None
 
-    def made_by_npu(self, name: str) -> bool:
-        """Returns True if the NPU may make a tensor, or the tensor it is moved out of."""
+    def made_by_npu(self, name: str, moves: Collection[str] = MOVES) -> bool:
+        """Returns True if the NPU may make a tensor, or the tensor it is moved out of by ops of `moves`."""
         producers = self.wiring.producers
         maker = producers.get(name)
-        while maker is not None and maker.op in MOVES:
+        while maker is not None and maker.op in moves:
             maker = producers.get(maker.inputs[0])
         return maker is not None and self.runs_on_npu(maker)
 

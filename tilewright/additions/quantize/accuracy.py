@@ -100,7 +100,8 @@ def tune(
     with classes.extra_outputs(recipe.model):
         plain = replace(recipe, precision={**recipe.precision, **asked})
         judge = Judge(recipe.model, samples, task, outputs)
-        found = _Search(plain, samples, every or samples, wanted, len(network.float_outputs()), judge, progress).run()
+        user = len(network.float_outputs()) or len(Network(recipe.model).float_outputs())
+        found = _Search(plain, samples, every or samples, wanted, user, judge, progress).run()
     for one in found.candidates:
         if one.measured.recipe.model is not recipe.model:
             classes.drop_outputs(one.measured.recipe.model, outputs)
@@ -111,7 +112,7 @@ class _Search:
     """Makes and measures the candidates.
 
     Args:
-        outputs: float outputs of the user's model, which come first.
+        outputs: float outputs of the user's model, which come first; where it has integers only, the scores of these.
     """
 
     def __init__(

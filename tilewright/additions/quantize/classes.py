@@ -19,16 +19,19 @@ CLEAR = 2.0
 """Ratio of the best class's probability to the next, from which on a class is clear: others are a matter of chance."""
 
 SATURATING = {"Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh"}
+CHOOSING = {"ArgMax", "ArgMin", "TopK", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
+"""Operators whose integers are chosen by scores: these are looked at in place of the integers."""
 
 
 @contextlib.contextmanager
 def extra_outputs(model: onnx.ModelProto) -> Iterator[None]:
-    """Adds the inputs of functions in `SATURATING` that write an output to the model's outputs, within its block."""
+    """Adds the inputs of functions in `SATURATING` and `CHOOSING` that write an output to the model's outputs, within
+    its block."""
     network, count = Network(model), len(model.graph.output)
-    made = (_behind_moves(network, name) for name in network.outputs)
-    behind = [node.input[0] for node in made if node is not None and node.op_type in SATURATING]
+    made = (_behind_moves(network, name, MOVES | {"Cast"}) for name in network.outputs)
+    behind = [node.input[0] for node in made if node is not None and node.op_type in SATURATING | CHOOSING]
     for name in dict.fromkeys(behind):
-        if name in network.producer and name in network.info and name not in network.outputs:
+        if name in network.producer and network.is_float(name) and name not in network.outputs:
             kind = onnx.TypeProto(tensor_type=network.info[name])
             model.graph.output.append(onnx.ValueInfoProto(name=name, type=kind))
     try:

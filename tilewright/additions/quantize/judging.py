@@ -171,7 +171,9 @@ class Judge:
         trim_heap()
         flips = clear[:, 1] / np.maximum(clear[:, 0], 1)
         lost = 0.0 if self._task is None else self._task.lost(said, self._task_real)
-        energies = np.array([[(x.signal, x.error) for x in one] for one in total]).reshape(len(total), -1, 2)
+        energies = np.array([[(x.signal, x.error) for x in one] for one in total]).reshape(
+            len(total), len(self._samples), 2
+        )
         return Measured(recipe, noise_of(energies), flips, lost, energies)
 
 

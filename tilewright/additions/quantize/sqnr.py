@@ -99,16 +99,18 @@ class Report:
     """SQNR of each layer, worst first, and of the outputs.
 
     Attributes:
-        outputs: dB by name.
+        outputs: dB of the float outputs, by name.
         layers: the worst first.
         samples: how many were compared.
-        lowest: dB that each output has on its worst sample.
+        lowest: dB that each of these has on its worst sample.
+        equal: share of the elements of the other outputs that are the float model's, by name.
     """
 
     outputs: dict[str, float]
     layers: list[Row]
     samples: int
     lowest: dict[str, float] = field(default_factory=dict)
+    equal: dict[str, float] = field(default_factory=dict)
 
     @property
     def worst(self) -> float:
@@ -116,7 +118,10 @@ class Report:
         return min(self.outputs.values(), default=BEST)
 
     def __str__(self) -> str:
-        outputs = ", ".join(f"{name} {decibels:.1f} dB" for name, decibels in self.outputs.items())
+        outputs = ", ".join([
+            *(f"{name} {decibels:.1f} dB" for name, decibels in self.outputs.items()),
+            *(f"{name} equal in {share:.1%} of its elements" for name, share in self.equal.items()),
+        ])  # fmt: skip
         lowest = f"; {min(self.lowest.values()):.1f} dB on the worst sample" if self.lowest and self.samples > 1 else ""
         return f"SQNR on {self.samples} samples held back: {outputs}{lowest}"
 
@@ -128,7 +133,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report for JSON."""
-        found: dict[str, Any] = {"outputs": self.outputs, "lowest": self.lowest, "samples": self.samples}
+        found: dict[str, Any] = {"outputs": self.outputs, "lowest": self.lowest, "equal": self.equal}
+        found["samples"] = self.samples
         return found | {"layers": [asdict(row) for row in self.layers]}
 
 
@@ -149,7 +155,9 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
     made = {name for node in written.graph.node for name in node.output}
     noise = {name: Noise() for name in names if name in made}
     outputs = [name for name in network.outputs if name in noise]
-    lowest = dict.fromkeys(outputs, BEST)
+    scored = [name for name in network.float_outputs() if name in noise]
+    lowest = dict.fromkeys(scored, BEST)
+    equal = {name: np.zeros(2, np.int64) for name in outputs if name not in scored}  # elements, and equal ones
     count = min(len(samples), MOST_SAMPLES)
     layered = [index * LAYER_SAMPLES % count < LAYER_SAMPLES for index in range(count)]  # evenly spread
     done = 0
@@ -161,7 +169,9 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
             sample = samples[index * len(samples) // count]
             pair = pair or [Observer(m, list(noise) if layers else outputs, sample) for m in (recipe.model, written)]
             for name, a, b in _paired_values(pair, sample):
-                if isinstance(a, np.ndarray) and a.dtype.kind in "fiu" and a.shape == b.shape:
+                if name in equal and isinstance(a, np.ndarray) and a.shape == b.shape:
+                    equal[name] += a.size, np.count_nonzero(a == b)
+                elif isinstance(a, np.ndarray) and a.dtype.kind in "fiu" and a.shape == b.shape:
                     one = Noise()
                     one.add(a, b, masks.seen(name, a))
                     noise[name].join(one)
@@ -182,7 +192,8 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
             before = min((found[name] for name in layer.inputs if name in found), default=BEST)
             rows.append(Row(layer.name, layer.op, tensor, own, found[tensor], max(0.0, before - found[tensor])))
     rows.sort(key=lambda row: row.sqnr)
-    return Report({name: found[name] for name in network.outputs if name in found}, rows, count, lowest)
+    shares = {name: float(same / max(1, size)) for name, (size, same) in equal.items()}
+    return Report({name: found[name] for name in scored}, rows, count, lowest, shares)
 
 
 def _paired_values(pair: list[Observer], sample: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
