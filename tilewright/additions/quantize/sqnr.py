@@ -157,7 +157,7 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
     outputs = [name for name in network.outputs if name in noise]
     scored = [name for name in network.float_outputs() if name in noise]
     lowest = dict.fromkeys(scored, BEST)
-    equal = {name: np.zeros(2, np.int64) for name in outputs if name not in scored}  # elements, and equal ones
+    equal = {name: [0, 0] for name in outputs if name not in scored}  # elements, and equal ones
     count = min(len(samples), MOST_SAMPLES)
     layered = [index * LAYER_SAMPLES % count < LAYER_SAMPLES for index in range(count)]  # evenly spread
     done = 0
@@ -170,7 +170,8 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
             pair = pair or [Observer(m, list(noise) if layers else outputs, sample) for m in (recipe.model, written)]
             for name, a, b in _paired_values(pair, sample):
                 if name in equal and isinstance(a, np.ndarray) and a.shape == b.shape:
-                    equal[name] += a.size, np.count_nonzero(a == b)
+                    size, same = equal[name]
+                    equal[name] = [size + a.size, same + int(np.count_nonzero(a == b))]
                 elif isinstance(a, np.ndarray) and a.dtype.kind in "fiu" and a.shape == b.shape:
                     one = Noise()
                     one.add(a, b, masks.seen(name, a))
@@ -192,7 +193,7 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
             before = min((found[name] for name in layer.inputs if name in found), default=BEST)
             rows.append(Row(layer.name, layer.op, tensor, own, found[tensor], max(0.0, before - found[tensor])))
     rows.sort(key=lambda row: row.sqnr)
-    shares = {name: float(same / max(1, size)) for name, (size, same) in equal.items()}
+    shares = {name: same / max(1, size) for name, (size, same) in equal.items()}
     return Report({name: found[name] for name in scored}, rows, count, lowest, shares)
 
 

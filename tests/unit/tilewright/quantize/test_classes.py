@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tilewright.quantize import classes
+from tests.unit.tilewright.quantize.networks import samples
+from tilewright.quantize import classes, quantize
 from tilewright.quantize.judging import Measured
 from tilewright.quantize.layers import Network
 from tilewright.quantize.prepare import prepare
@@ -37,6 +38,22 @@ def test_what_is_before_a_saturating_function_is_watched() -> None:
     with classes.extra_outputs(network.model):
         found = [x.name for x in network.model.graph.output]
     assert found == ["y", "z", "a"] and [x.name for x in network.model.graph.output] == ["y", "z"]
+
+
+@pytest.mark.parametrize("choice", ["ArgMax <axis = 1> (s)", "Cast <to = 6> (b)"])
+def test_integers_that_scores_choose(choice: str) -> None:
+    """A network that has no float output is judged by what its integers are chosen by, and these are counted."""
+    weights = "float[4,3,1,1] w = {0.5,-1,1,1,0.3,-0.2,-0.7,0.9,0.1,0.2,-0.4,0.6}, float t = {0.2}"
+    nodes = f"s = Conv (x, w) b = Greater (s, t) y = {choice}"
+    kind = "int64" if "ArgMax" in choice else "int32"
+    head = '<ir_version: 9, opset_import: ["" : 17]>'
+    model = onnx.parser.parse_model(f"{head} g (float[1,3,12,12] x) => ({kind}[1,N,12,12] y) <{weights}> {{ {nodes} }}")
+    with classes.extra_outputs(prepared := prepare(model)):
+        assert [x.name for x in prepared.graph.output] == ["y", "s"]
+    found = quantize(model, samples(8), held_back=4)  # type: ignore[arg-type]
+    assert found.noise is not None and not found.noise.outputs and 0.9 < found.noise.equal["y"] <= 1
+    assert "y equal in" in str(found.noise)
+    assert found.decision is not None and 25 < found.decision.chosen.decibels < 60
 
 
 def test_flips() -> None:
