@@ -8,7 +8,7 @@ from pathlib import Path
 from tilewright.fpga.cells import NEXUS, Used
 from tilewright.fpga.flows.flow import Progress
 from tilewright.fpga.flows.into_luts import PREPARE, Memory
-from tilewright.fpga.flows.netlist import changed, text
+from tilewright.fpga.flows.netlist import Module, changed, new_cell, text, unused
 from tilewright.fpga.flows.pins import PlatformFlow
 from tilewright.fpga.flows.synthesis import COUNT, NAME, NARROW, NETLIST, ROUTING, cell_counts
 from tilewright.fpga.flows.tools import Step, run
@@ -32,8 +32,25 @@ _PRODUCTS = (
     ),
     "techmap -map +/lattice/dsp_map_nexus.v",
 )
+#: Place of the clock's buffer, at the left edge. nextpnr takes one at the right edge by itself, whose way in from a pin
+#: is that of an input of the large block RAM there.
+_CLOCK_BUFFER = "X0/Y28/DCC_L1"
 #: Block RAMs of 512 Kbit, their rows and bits; and the blocks of 18 Kbit that a memory has to take for each of them.
 LARGE, LARGE_ROWS, LARGE_BITS, WORTH = 2, 16384, 32, 16
+
+
+def buffer_clock(module: Module, port: str) -> None:
+    """Puts a buffer at its place between the pin of a port and what it clocks."""
+    cells, new = module["cells"], next(unused(module))
+    (pin,) = module["ports"][port]["bits"]
+    pads = (c["connections"] for c in cells.values() if c["type"] == "IB")
+    clock = next(pad["O"][0] for pad in pads if pad["I"] == [pin])
+    for cell in cells.values():
+        for name, bits in cell["connections"].items():
+            if cell["port_directions"][name] != "output":
+                cell["connections"][name] = [new if bit == clock else bit for bit in bits]
+    cells["clock_buffer"] = new_cell("DCC", ("CLKO",), {}, CLKI=[clock], CLKO=[new])
+    cells["clock_buffer"]["attributes"]["BEL"] = _CLOCK_BUFFER
 
 
 class Nexus(PlatformFlow):
@@ -73,6 +90,8 @@ class Nexus(PlatformFlow):
         progress("place and route")
         (seed,) = seeds
         platform = self.platform
+        with changed(directory / NETLIST, NAME) as module:
+            buffer_clock(module, f"{platform.default_clk}_0__io")
         arguments = (
             *("--device", f"{platform.device}-{platform.speed}{platform.package}{platform.grade}"),
             *("--json", NETLIST, "--pdc", f"{NAME}.pdc", "--fasm", _FASM, "--report", ROUTING, "--log", _LOG),

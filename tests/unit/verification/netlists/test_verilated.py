@@ -153,9 +153,8 @@ def test_a_small_design(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["arty_a7_100t"])
+@pytest.mark.parametrize("name", ["arty_a7_100t", "crosslink_nx_evn"])
 def test_becomes_a_bitstream(name: str, tmp_path: Path) -> None:
-    """Artix-7 only, as nextpnr does not route the clock of CrossLink-NX (docs/decisions/artix-and-nexus.md)."""
     flow, pll, used = synthesised(name, tmp_path)
     flow.place_and_route(tmp_path, used, pll.output_hz / 1e6, [1], lambda text: None)
     flow.pack(tmp_path)
