@@ -37,6 +37,8 @@ def platform() -> Any:
     return CrossLinkNxEvn(toolchain="Oxide")
 
 
+POINT = Point(clock_mhz=12, memory_kib=128, baud=1_000_000)
+
 BOARD = UartBoard(
     name="crosslink_nx_evn",
     title="CrossLink-NX EVN",
@@ -47,5 +49,6 @@ BOARD = UartBoard(
     clock_hz=CLOCK_HZ,
     pll=partial(NoPll.find, CLOCK_HZ),
     loader=open_fpga_loader("crosslinknx_evn"),
-    other=Point(clock_mhz=12, memory_kib=128, baud=1_000_000),
+    points={"tiny": POINT},
+    other=POINT,
 )

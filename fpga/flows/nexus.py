@@ -41,16 +41,11 @@ LARGE, LARGE_ROWS, LARGE_BITS, WORTH = 2, 16384, 32, 16
 
 def buffer_clock(module: Module, port: str) -> None:
     """Puts a buffer at its place between the pin of a port and what it clocks."""
-    cells, new = module["cells"], next(unused(module))
-    (pin,) = module["ports"][port]["bits"]
-    pads = (c["connections"] for c in cells.values() if c["type"] == "IB")
-    clock = next(pad["O"][0] for pad in pads if pad["I"] == [pin])
-    for cell in cells.values():
-        for name, bits in cell["connections"].items():
-            if cell["port_directions"][name] != "output":
-                cell["connections"][name] = [new if bit == clock else bit for bit in bits]
-    cells["clock_buffer"] = new_cell("DCC", ("CLKO",), {}, CLKI=[clock], CLKO=[new])
-    cells["clock_buffer"]["attributes"]["BEL"] = _CLOCK_BUFFER
+    cells, (pin,) = module["cells"], module["ports"][port]["bits"]
+    pad = next(c["connections"] for c in cells.values() if c["type"] == "IB" and c["connections"]["I"] == [pin])
+    clock, pad["O"] = pad["O"], [next(unused(module))]
+    cells["clock_buffer"] = buffer = new_cell("DCC", ("CLKO",), {}, CLKI=pad["O"], CLKO=clock)
+    buffer["attributes"]["BEL"] = _CLOCK_BUFFER
 
 
 class Nexus(PlatformFlow):

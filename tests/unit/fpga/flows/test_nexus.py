@@ -19,9 +19,7 @@ def test_the_clock_has_a_buffer_at_its_place() -> None:
     buffer_clock(module, "clk")
     cells = module["cells"]
     (buffer,) = [cell for cell in cells.values() if cell["type"] == "DCC"]
-    clock = buffer["connections"]["CLKO"]
-    assert buffer["connections"]["CLKI"] == cells["clk"]["connections"]["O"] == [4]
+    assert buffer["connections"] == {"CLKI": cells["clk"]["connections"]["O"], "CLKO": [4]}
+    assert buffer["connections"]["CLKI"][0] not in range(2, 8)
     assert "/DCC_" in buffer["attributes"]["BEL"]
-    assert clock not in ([2], [3], [4], [5], [6], [7])
-    assert cells["first"]["connections"] == {"CK": clock, "D": [5], "Q": [6]}
-    assert cells["second"]["connections"] == {"CK": clock, "D": clock, "Q": [7]}
+    assert cells["rx"]["connections"]["O"] == [5]
