@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,6 +71,19 @@ def exact_sum(found: Range, a: Parameters, b: Parameters) -> Range:
         if find_add_constants(*kinds, _stored(parameters(wider, a.dtype)), -128, 127) is not None:
             return wider
     return found
+
+
+def power_of_two(found: Range) -> Range:
+    """The least range that holds another and 0, and whose 8-bit scale is a power of two: see `layers.interpolates`."""
+    low, high = found.with_zero().low, found.with_zero().high
+    if high - low <= SMALLEST:
+        return found
+    step = 2.0 ** math.ceil(math.log2((high - low) / 255))
+    while math.ceil(high / step) - math.floor(low / step) > 255:  # the zero point is one of the steps
+        step *= 2
+    room = 255 - math.ceil(high / step) + math.floor(low / step)
+    first = math.floor(low / step) - (0 if low == 0 else room if high == 0 else room // 2)
+    return Range(first * step, (first + 255) * step)
 
 
 def _stored(found: Parameters) -> StoredType:

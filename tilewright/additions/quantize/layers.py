@@ -8,7 +8,7 @@
     pool          AveragePool, GlobalAveragePool, ReduceMean over the image, Softmax
     norm          LayerNormalization of the last axis; with `whole`, norms by a root mean square however written
     recurrent     LSTM, GRU, RNN behind the products of their inputs, with the Concat that joins these
-    move          MaxPool, Reshape, Transpose, ...: the result has the quantisation of the input
+    move          MaxPool, Reshape, Transpose, Resize, ...: the result has the quantisation of the input
 
 Everything else stays in floats.
 """
@@ -385,12 +385,26 @@ class Network:
         last = axis == -1 or (shape is not None and axis == len(shape) - 1)
         return last and len(node.output) == 1 and all(name in self.constants for name in node.input[1:] if name)
 
+    def interpolates(self, node: onnx.NodeProto) -> bool:
+        """Whether a node is a linear Resize to 2, 4 or 8 times as many rows and columns, or as many. Where its scale is
+        a power of two, the machine's integers are onnxruntime's."""
+        attributes = attributes_of(node)
+        places = (b"half_pixel", b"pytorch_half_pixel", b"asymmetric")
+        if node.op_type != "Resize" or attributes.get("mode") != b"linear" or attributes.get("antialias", 0):
+            return False
+        if attributes.get("coordinate_transformation_mode", b"half_pixel") not in places:
+            return False
+        x, y = self.shape(node.input[0]), self.shape(node.output[0])
+        if x is None or y is None or len(x) != 4 or min(*x, *y) < 1 or x[:2] != y[:2]:
+            return False
+        return all(b in (a, 2 * a, 4 * a, 8 * a) for a, b in zip(x[2:], y[2:], strict=True))
+
     def _moves(self, node: onnx.NodeProto) -> bool:
         attributes = attributes_of(node)
         if node.op_type == "Resize":
             mode = attributes.get("mode", b"nearest")
             place = attributes.get("coordinate_transformation_mode", b"half_pixel")
-            return mode == b"nearest" and place != b"tf_crop_and_resize"
+            return (mode == b"nearest" and place != b"tf_crop_and_resize") or self.interpolates(node)
         if node.op_type == "Pad":
             value = self.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(())
             return value is not None and bool(np.all(value == 0))

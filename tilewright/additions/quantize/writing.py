@@ -14,7 +14,15 @@ from onnx import helper, numpy_helper
 
 from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.quantize.groups import Groups
-from tilewright.quantize.integers import SMALLEST, Parameters, exact_sum, hold_bias, nearest_weights, parameters
+from tilewright.quantize.integers import (
+    SMALLEST,
+    Parameters,
+    exact_sum,
+    hold_bias,
+    nearest_weights,
+    parameters,
+    power_of_two,
+)
 from tilewright.quantize.layers import SCATTERS, Kind, Layer, Network
 from tilewright.quantize.masks import least_of_constants
 from tilewright.quantize.observe import without_constants
@@ -134,6 +142,10 @@ class _Writer:
         for name in sorted(names):
             own, leader = self.recipe.ranges[name], self.groups.find(name)
             found[leader] = found[leader].union(own) if leader in found else own
+        for layer in self.layers:
+            if self._dtype(layer).itemsize == 1 and self.network.interpolates(layer.nodes[0]):
+                leader = self.groups.find(layer.inputs[0])
+                found[leader] = power_of_two(found[leader])
         for layer in self.layers if self.network.whole else ():
             if layer.kind is Kind.PRODUCT and not layer.weights:
                 for leader in map(self.groups.find, layer.inputs):
