@@ -127,6 +127,12 @@ def dense_view(
     return View(tensor, region, buffer, n, c, h, w, cb * sc, sc, sh, block, bytes=nbytes)
 
 
+def fills_memory(view: View) -> bool:
+    """Returns True if a view's vectors lie one behind the other, from the first byte of the buffer on, in any order."""
+    last = view.address(view.n - 1, view.cb - 1, view.h - 1, view.w - 1)
+    return view.offset == 0 and last + view.block == view.nbytes
+
+
 def is_dense(view: View) -> bool:
     """Returns True if a view's vectors lie as those of `dense_view`, from the first byte of the buffer on."""
     sh = view.w * view.block

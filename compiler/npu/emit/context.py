@@ -17,7 +17,7 @@ from tilewright.compiler.npu.emit.plan import Pools, TilePlan, TilePlans
 from tilewright.compiler.npu.emit.scratch import Allocation, Heap, Ring, ScratchpadFull, Use
 from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.compiler.npu.emit.tiles import ActTile, BandTile, Resident, Sums
-from tilewright.compiler.npu.views import View
+from tilewright.compiler.npu.views import View, fills_memory
 from tilewright.isa import numerics
 from tilewright.isa.codes import CodeMode
 from tilewright.isa.config import WIDE_TABLE, NpuConfig
@@ -393,6 +393,9 @@ class Context:
 
     def _in_resident(self, view: View, res: Resident, box: Box) -> ActTile:
         """Returns the box of a tensor that stays in ACT."""
+        if res.as_memory:
+            at = view.address(box.n, box.block, box.y0, box.x0) // view.block
+            return ActTile(res.rows.start + at, view.sc // view.block, view.sh // view.block)
         plane = res.lines * res.columns
         base = res.rows.start + (box.n * view.cb + box.block) * plane
         return ActTile(base + (res.top + box.y0) * res.columns + res.left + box.x0, plane, res.columns)
@@ -401,7 +404,8 @@ class Context:
         """Reserves ACT rows from `start` on for a tensor and its border, until `drop`. Raises `ScratchpadFull`."""
         lines, columns = border.top + view.h + border.bottom, border.left + view.w + border.right
         rows = self.heap.take_at(start, view.n * view.cb * lines * columns)
-        self.resident[view.buffer] = Resident(rows, lines, columns, border.top, border.left)
+        as_memory = not any(border) and fills_memory(view)
+        self.resident[view.buffer] = Resident(rows, lines, columns, border.top, border.left, as_memory)
 
     def fill_border(self, view: View, border: Border, fill: int) -> None:
         """Fills the border of a tensor that stays in ACT with the value `fill`."""

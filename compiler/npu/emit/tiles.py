@@ -40,12 +40,14 @@ NO_TILE = ActTile(0, 0, 0, 0)
 class Resident(Struct):
     """The place of a tensor that stays in ACT, with a border of padding around each plane.
 
-    Vector (n, block, y, x) is row rows.start + ((n*cb + block)*lines + top + y)*columns + left + x.
+    Vector (n, block, y, x) is row rows.start + ((n*cb + block)*lines + top + y)*columns + left + x. Without a border
+    that is its place in memory, where the tensor fills that: then views of other sizes find their vectors, too.
 
     Attributes:
         rows: the allocation.
         lines, columns: rows and columns of a plane, border included.
         top, left: rows and columns of the border before the plane.
+        as_memory: True if vectors lie as in memory.
     """
 
     rows: Allocation
@@ -53,6 +55,7 @@ class Resident(Struct):
     columns: int
     top: int
     left: int
+    as_memory: bool = False
 
 
 class BandTile(Struct):

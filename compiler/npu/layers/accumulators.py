@@ -29,6 +29,7 @@ def emit_accumulators(
     prm: int,
     add: ActTile | None,
     slices: int,
+    prm_step: int = 1,
 ) -> None:
     """Emits VECTOR over one tile of accumulators.
 
@@ -43,14 +44,16 @@ def emit_accumulators(
         prm: PRM row of the first channel block.
         add: tile of a fused Add's other operand, None without an Add.
         slices: channel blocks that lie side by side in one ACC row (stride 1).
+        prm_step: PRM rows from one channel block to the next; 0 if all have the same.
     """
     table = context.load_table(post.lut)
     b = add if add is not None else NO_TILE
     constants = post.add.constants if post.add is not None else None
-    for block, row, loops in accumulator_nests(acc_strides, counts, out, out_steps, b, slices):
+    for block, row, loops in accumulator_nests(acc_strides, counts, out, out_steps, b, slices, prm_step):
         context.emitter.vector(
-            Source.ACC, acc + row, out.base + block * out.plane, loops, b=b.base + block * b.plane, prm=prm + block,
-            add=add is not None, lut=table, rounding=post.rounding, post=post.fields, constants=constants,
+            Source.ACC, acc + row, out.base + block * out.plane, loops, b=b.base + block * b.plane,
+            prm=prm + block * prm_step, add=add is not None, lut=table, rounding=post.rounding, post=post.fields,
+            constants=constants,
         )  # fmt: skip
 
 
@@ -87,6 +90,7 @@ def accumulator_nests(
     out_steps: tuple[int, int],
     b: ActTile,
     slices: int,
+    prm_step: int = 1,
 ) -> Iterator[tuple[int, int, Sequence[Loop]]]:
     """Yields the loop nests over a tile of accumulators, at most two.
 
@@ -103,7 +107,7 @@ def accumulator_nests(
                 (
                     (columns, acc_strides[0], b.step * out_steps[1], out.step * out_steps[1], 0),
                     (lines, acc_strides[1], b.line * out_steps[0], out.line * out_steps[0], 0),
-                    (side_by_side, 1, b.plane, out.plane, 1),
-                    (count, acc_strides[2], b.plane * side_by_side, out.plane * side_by_side, side_by_side),
+                    (side_by_side, 1, b.plane, out.plane, prm_step),
+                    (count, acc_strides[2], b.plane * side_by_side, out.plane * side_by_side, side_by_side * prm_step),
                 ),
             )

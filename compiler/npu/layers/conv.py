@@ -277,7 +277,7 @@ class ConvEmission:
         """Emits VECTOR's pass over the sums of one phase of a tile."""
         s, context, layer, (lines, columns) = self.s, self.context, self.layer, size
         acc_rows = lines * columns * s.rows(q.blocks)
-        prm = self.constants.params(q, index)
+        prm, prm_step = self.constants.params(q, index)
         first, byte_stride = (n * context.config.block_out // context.config.block_in for n in (acc, acc_rows))
         strides, counts = (s.wide, columns * s.wide, lines * columns * s.wide), (columns, lines, q.blocks)
         if s.bytes > 1:
@@ -286,7 +286,7 @@ class ConvEmission:
         start = self.s.phases[index].out_start
         emit_accumulators(
             context, layer.post, first, strides, counts, outs[0].from_vector(*start), self.s.phases[index].out_step,
-            prm, add.from_vector(*start) if add is not None else None, s.wide,
+            prm, add.from_vector(*start) if add is not None else None, s.wide, prm_step,
         )  # fmt: skip
 
     def _products(self, q: Box, index: int, size: tuple[int, int], acc: int, chosen: range | None = None) -> None:

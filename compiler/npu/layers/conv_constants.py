@@ -12,7 +12,7 @@ from tilewright.compiler.npu.emit.context import Context, bytes_of_tiles
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.compiler.npu.layers.conv_tiling import ConvShape
-from tilewright.compiler.npu.layers.params import channel_params
+from tilewright.compiler.npu.layers.params import are_uniform, channel_params, uniform_params
 from tilewright.isa.instructions import Memory
 from tilewright.isa.program import ARENA_REGION
 
@@ -168,12 +168,17 @@ class ConvConstants:
         rest = s.phases[index].rest
         return packed if rest is None or not singles else np.concatenate([packed, rest.pack(singles, config)])
 
-    def params(self, q: Box, index: int) -> int:
-        """Loads the biases and scales of a chunk into PRM unless they are there; returns the first row.
+    def params(self, q: Box, index: int) -> tuple[int, int]:
+        """Loads the biases and scales of a chunk into PRM unless they are there.
+
+        Where all channels of the layer have the same, that is one row.
 
         Args:
             q: box whose image and channel blocks are the chunk.
             index: number of the phase.
+
+        Returns:
+            The first row, and the rows from one channel block to the next, 0 or 1.
         """
         config, dynamic = self.context.config, self.layer.dynamic
         block, blocks = q.block, q.blocks
@@ -186,15 +191,17 @@ class ConvConstants:
                 row = item * self.s.y.cb + block
                 place = Place(ARENA_REGION, self.context.offsets[dynamic.params] + row * config.prm_row_bytes)
                 self.context.emitter.load(place, Memory.PRM, at, blocks)
-            return at
+            return at, 1
 
+        biases, scale = np.atleast_2d(self.layer.bias), self.layer.scale
+        bias = biases[index if len(biases) > 1 else 0]
+        if scale.dtype == np.float32 and are_uniform(bias, scale, config.block_in):
+            return uniform_params(self.context, int(bias[0]), scale[0]), 0
         whole = self._whole(index)
 
         def make() -> tuple[np.ndarray, np.ndarray]:
             first, count = (0, self.s.y.cb) if whole else (block, blocks)
-            biases = np.atleast_2d(self.layer.bias)
-            bias = biases[index if len(biases) > 1 else 0]
-            return channel_params(bias, self.layer.scale, first, count, config.block_in)
+            return channel_params(bias, scale, first, count, config.block_in)
 
         shared = ((id(self.layer), "params", index), block) if whole else None
-        return self.context.load_params((id(self.layer), index, block, blocks), blocks, make, shared)
+        return self.context.load_params((id(self.layer), index, block, blocks), blocks, make, shared), 1

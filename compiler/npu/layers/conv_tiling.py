@@ -16,14 +16,16 @@ from msgspec import Struct
 from tilewright.compiler.npu.emit.plan import PlanTable
 from tilewright.compiler.npu.layers.rest import Rest
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
-from tilewright.compiler.npu.layers.tiling import Bus, bands, even_parts
+from tilewright.compiler.npu.layers.tiling import READ_OVERHEAD, Bus, bands, even_parts
 from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.packing import fits
 from tilewright.isa.timing import MemoryTiming
 
-#: Estimated cycles of one tile besides its work: starting four engines one after another.
-_TILE_OVERHEAD = 40
+#: Estimated cycles of a part of a tile besides its work: starting engines one after another.
+_PART_OVERHEAD = 12
+#: Bytes of the instructions of a part of a tile: LOAD, GEMM, VECTOR, STORE.
+_PART_BYTES = 64
 #: Cycles of an instruction for a single tile besides its products.
 _REST_OVERHEAD = 10
 #: Rows of bands that hold only a part of each row, and the parts that rows are cut into.
@@ -265,11 +267,15 @@ def conv_plans(
     products = s.bytes * n * s.q[0] * s.q[1] * rows * chunks * in_blocks * s.taps * phases
     products = products + n * count_bands * (pixels + _REST_OVERHEAD) * s.rest
     vectors = n * s.q[0] * s.q[1] * blocks * phases * s.vector_steps
-    work = bus.busiest(products, vectors, read, 0 if resident_out else out_size)
-    start = latency + piece_tiles * (s.tile_bytes / reading)
-    start = start + (0 if resident_in else window * piece * config.block_in / reading)
+    written = 0 if resident_out else out_size
+    parts = tiles * pieces
+    fill = piece_tiles * (s.tile_bytes / reading)
+    fill = fill + (0 if resident_in else window * piece * config.block_in / reading)
+    # What is loaded first is waited for; but LOAD works from then on, and leaves only the last products behind it.
+    made = fill + np.maximum(products, max(vectors, written / writing)) + parts * _PART_OVERHEAD
+    loaded = (read + parts * _PART_BYTES) / reading * READ_OVERHEAD + products / parts
     end = acc + (0 if resident_out else out_rows * config.block_in / writing)
-    cycles = work + start + end + tiles * pieces * _TILE_OVERHEAD * 0.3
+    cycles = latency + np.maximum(made, loaded) + end
 
     tiling = lines, columns, chunk, piece, bands_outer, keep
     found = PlanTable.of(ConvTiling, tiling, pools, cycles, fits)

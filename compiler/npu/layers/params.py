@@ -15,6 +15,17 @@ def uniform_params(context: Context, bias: int, scale: np.float32) -> int:
     )
 
 
+def are_uniform(bias: np.ndarray, scale: np.ndarray, lanes: int) -> bool:
+    """Returns True if one row has the biases and scales of all channel blocks, which lanes without a channel share.
+
+    Args:
+        bias, scale: [channels] of all channels.
+        lanes: channels of a block.
+    """
+    full = len(scale) % lanes == 0 or not bias[0]  # a bias of 0 leaves the sums of 0 in other lanes as they are
+    return full and bool((bias == bias[0]).all() and (scale == scale[0]).all())
+
+
 def channel_params(
     bias: np.ndarray, scale: np.ndarray, block: int, blocks: int, lanes: int
 ) -> tuple[np.ndarray, np.ndarray]:

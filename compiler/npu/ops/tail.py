@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tilewright.compiler.graph.graph import Graph, Node
-from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
+from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE, AddConstants, QAdd, QLut
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.int8_storage import stored_limits
 from tilewright.compiler.npu.layers.add_constants import stored_add_constants
@@ -31,7 +31,8 @@ def fuse_tail(operands: Operands, post: Post, tail: list[Node], layout: Layout, 
     for node in tail:
         match node.quantized:
             case QLut(table=table):
-                post.lut = operands.table(table, node.inputs[0], node.outputs[0])
+                if not keeps_bytes(operands.graph, node):
+                    post.lut = operands.table(table, node.inputs[0], node.outputs[0])
             case QAdd() as add:
                 constants = add_constants(operands.graph, node, add)
                 first = node.inputs[0] == value
@@ -40,6 +41,12 @@ def fuse_tail(operands: Operands, post: Post, tail: list[Node], layout: Layout, 
                 post.add = Add(view, asdict(constants if first else constants.swapped()), low, high)
         value = node.outputs[0]
     return value
+
+
+def keeps_bytes(graph: Graph, node: Node) -> bool:
+    """Returns True if a QLut changes only what its bytes mean, such as a factor that goes into the scale."""
+    op, (x, y) = node.quantized, (graph.tensor(name) for name in (node.inputs[0], node.outputs[0]))
+    return isinstance(op, QLut) and op.table == IDENTITY_TABLE and x.dtype == y.dtype
 
 
 def add_constants(graph: Graph, node: Node, op: QAdd) -> AddConstants:

@@ -17,7 +17,9 @@ from tilewright.compiler.graph.ops.elementwise import QAdd, QLut
 from tilewright.compiler.npu.blocks.alias import MOVES
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.ops import NpuOp, npu_op_of
+from tilewright.compiler.npu.ops.tail import keeps_bytes
 from tilewright.compiler.npu.place.place import Placement
+from tilewright.compiler.npu.views import broadcast_ok
 from tilewright.isa.program import Layout
 
 
@@ -126,7 +128,8 @@ def _find_tails(wiring: Wiring, placement: Placement) -> dict[str, list[Node]]:
             if isinstance(reader.quantized, QAdd) and takes_add and _can_add(wiring, head, reader, value):
                 takes_add = False
             elif isinstance(reader.quantized, QLut) and takes_table:
-                takes_add = takes_table = False
+                if not keeps_bytes(wiring.graph, reader):
+                    takes_add = takes_table = False
             else:
                 break
             tail.append(reader)
@@ -138,11 +141,17 @@ def _find_tails(wiring: Wiring, placement: Placement) -> dict[str, list[Node]]:
 
 
 def _can_add(wiring: Wiring, head: Node, add: Node, value: str) -> bool:
-    """Returns True if the Add's other operand has the shape of the head's result, so that VECTOR walks both alike."""
+    """Returns True if VECTOR can walk the Add's other operand beside the head's result.
+
+    It has the same shape, or is repeated for all images, rows or columns, such as a mask for all heads.
+    """
     a, b = add.inputs
     if a == b:
         return False
-    shape = wiring.shape(add.outputs[0])
-    if wiring.shape(value) != shape or wiring.shape(b if a == value else a) != shape:
+    shape, other = wiring.shape(add.outputs[0]), wiring.shape(b if a == value else a)
+    if wiring.shape(value) != shape:
         return False
-    return _needed_op(head).layout is Layout.CHANNELS_LAST or len(shape) in (3, 4)
+    last = _needed_op(head).layout is Layout.CHANNELS_LAST
+    if other == shape:
+        return last or len(shape) in (3, 4)
+    return last and broadcast_ok(other, shape, Layout.CHANNELS_LAST, const=False)

@@ -12,7 +12,7 @@ from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.bands import LayerGroup
-from tilewright.compiler.npu.views import View, same_box
+from tilewright.compiler.npu.views import View, fills_memory, same_box
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import ARENA_REGION
 
@@ -65,29 +65,40 @@ def resident_candidates(layers: list[Layer], outside: set[str]) -> list[Stay]:
         outside: buffers that are read outside the step.
     """
     candidates = []
-    made: dict[str, int] = {}
-    writers: dict[str, int] = {}
+    writers: dict[str, list[tuple[int, View]]] = {}
     readers: dict[str, list[tuple[int, Layer, View]]] = {}
     for i, layer in enumerate(layers):
-        made.setdefault(layer.output.buffer, i)
-        writers[layer.output.buffer] = writers.get(layer.output.buffer, 0) + 1
+        writers.setdefault(layer.output.buffer, []).append((i, layer.output))
         for v in layer.reads:
             readers.setdefault(v.buffer, []).append((i, layer, v))
-    for buffer, first in made.items():
-        view, uses = layers[first].output, readers.get(buffer, [])
-        if buffer in outside or writers[buffer] > 1 or not uses or view.region != ARENA_REGION:
-            continue
-        if any(not same_box(v, view) for _, _, v in uses):
+    for buffer, made in writers.items():
+        uses = readers.get(buffer, [])
+        view = _whole([v for _, v in made], [v for _, _, v in uses])
+        if buffer in outside or not uses or view is None or view.region != ARENA_REGION:
             continue
         need = [layer.input_border() for _, layer, v in uses if v == layer.inputs[0]]
         fills = {fill for border, fill in need if any(border)}
-        if len(fills) > 1:
+        same = len(made) == 1 and all(same_box(v, view) for _, _, v in uses)
+        if len(fills) > 1 or (fills and not same):  # a border lies around the planes of one view
             continue
         border = functools.reduce(Border.union, (border for border, _ in need), Border())
         fill = fills.pop() if fills else 0
         rows = view.n * view.cb * (view.h + border.top + border.bottom) * (view.w + border.left + border.right)
-        candidates.append(Stay(view, border, fill, rows, first, max(i for i, _, _ in uses)))
+        candidates.append(Stay(view, border, fill, rows, made[0][0], max(i for i, _, _ in uses)))
     return candidates
+
+
+def _whole(made: list[View], read: list[View]) -> View | None:
+    """Returns the first of a buffer's views that has the vectors of all, which are made; None if there is none."""
+    views = [*made, *read]
+    if len(made) == 1 and all(same_box(v, made[0]) for v in views):
+        return made[0]
+    block = made[0].block
+    if any(v.block != block or any(at % block for at in (v.offset, v.sn, v.sc, v.sh)) for v in views):
+        return None
+    size = sum(v.nbytes for v in made)
+    inside = all(v.address(v.n - 1, v.cb - 1, v.h - 1, v.w - 1) + block <= size for v in views)
+    return next((v for v in views if inside and fills_memory(v) and v.nbytes == size), None)
 
 
 def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], share: float = 0.6) -> list[Stay]:

@@ -7,7 +7,7 @@ import numpy as np
 from tests.network.layer_cases.case import Case
 from tests.network.layer_cases.joins import chain, concat, elementwise, mixed_concat, parts, rows_concat
 from tests.network.layer_cases.planes import interpolate, large_mean, litert_average, plane_norm, pool, take
-from tests.network.layer_cases.products import conv, conv_transpose, heads, matmul, wide_conv
+from tests.network.layer_cases.products import conv, conv_transpose, heads, masked, matmul, wide_conv
 from tests.network.layer_cases.rows import norm, softmax
 from tilewright.compiler.graph.graph import Graph
 
@@ -31,6 +31,7 @@ _KINDS = (
     conv_transpose,
     matmul,
     heads,
+    masked,
     pool,
     elementwise,
     concat,

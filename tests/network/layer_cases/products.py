@@ -112,6 +112,20 @@ def heads(case: Case) -> None:
         case.graph.outputs.append(joined)
 
 
+def masked(case: Case) -> None:
+    """Products of heads behind which a table changes the scale alone, and a mask is added to rows of all heads."""
+    count, rows, depth, columns = case.integer(1, 4), case.integer(1, 30), case.integer(1, 40), case.integer(1, 40)
+    second = columns if case.chance(0.5) else case.input((count, depth, columns), case.dtype())
+    y = _product(case, case.input((count, rows, depth), case.dtype()), second)
+    if case.chance(0.7):
+        dtype = case.graph.tensor(y).dtype
+        y = case.finish("QLut", [y], (count, rows, columns), dtype, table=bytes(range(256)))
+    mask = case.input((1, rows if case.chance(0.7) else 1, columns), case.dtype())
+    dtype = case.dtype()
+    y = case.finish("QAdd", [y, mask], (count, rows, columns), dtype, **case.limits(dtype))
+    case.graph.outputs.append(lut(case, y) if case.chance(0.3) else y)
+
+
 def wide_conv(case: Case) -> None:
     """Convolutions of 16-bit activations behind each other, with groups, strides and padding of any kind."""
     rank = 1 if case.chance(0.2) else 2

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.compiler.npu.net import Net
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.place.place import place_nodes
 from tilewright.compiler.npu.place.tails import Chain, WorkOrder, fuse_tails, verify_work
@@ -82,12 +83,22 @@ def test_nothing_joins_what_others_read() -> None:
 
 @pytest.mark.parametrize("first", [False, True])
 def test_an_operand_that_is_repeated_does_not_join(first: bool) -> None:
-    """A fused Add reads its operand with the loops of the result, so it cannot repeat vectors."""
+    """Planes of an operand are not repeated, but see `test_a_mask_of_all_heads_joins`."""
     net = Net()
     a = net.conv(net.plane(4, 4), 4)
     row = net.input((1, 4, 1, 4), np.int8)
     b = net.finish("QAdd", [row, a] if first else [a, row], (1, 4, 4, 4), np.int8, out_min=-128, out_max=127)
     assert names(work_of(net.done(b))) == [[a], [b]]
+
+
+@pytest.mark.parametrize("other, joins", [((1, 5, 8), True), ((1, 1, 8), True), ((3, 5, 1), False)])
+def test_a_mask_of_all_heads_joins(other: tuple[int, ...], joins: bool) -> None:
+    """Images and rows are repeated, channels are not; a table of the identity is no pass."""
+    net = Net()
+    a = net.product(net.input((3, 5, 4), np.int8), 8)
+    b = net.finish("QLut", [a], (3, 5, 8), np.int8, table=IDENTITY_TABLE)
+    c = net.add(b, net.input(other, np.int8))
+    assert names(work_of(net.done(c))) == ([[a, b, c]] if joins else [[a, b], ["*" + c]])
 
 
 def test_add_of_a_value_with_itself() -> None:

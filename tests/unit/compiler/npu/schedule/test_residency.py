@@ -7,7 +7,9 @@ import itertools
 import numpy as np
 from msgspec.structs import replace
 
-from tilewright.compiler.npu.emit.geometry import Border
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.geometry import Border, Box
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_tiling import Phase
 from tilewright.compiler.npu.layers.elementwise import ElementLayer
@@ -54,8 +56,39 @@ def test_what_others_read_goes_to_memory() -> None:
     assert resident_candidates([table(X, M), table(M, Y)], {"m", "y"}) == []
 
 
-def test_what_several_layers_write_goes_to_memory() -> None:
+def test_what_two_layers_write_whole_goes_to_memory() -> None:
     assert resident_candidates([table(X, M), table(Z, M), table(M, Y)], {"y"}) == []
+
+
+#: The two channel blocks of M, and both as images.
+HALVES = [replace(M, c=4, offset=block * M.sc) for block in range(2)]
+IMAGES = replace(M, n=2, c=4, sn=M.sc)
+
+
+def test_what_two_layers_write_half_each_stays() -> None:
+    (stay,) = resident_candidates([table(X, HALVES[0]), table(Z, HALVES[1]), table(M, Y)], {"y"})
+    assert (stay.view, stay.rows, stay.first, stay.last) == (M, 2 * 6 * 6, 0, 2)
+
+
+def test_half_of_what_is_read_is_not_written() -> None:
+    assert resident_candidates([table(X, HALVES[0]), table(M, Y)], {"y"}) == []
+
+
+def test_readers_with_other_axes() -> None:
+    """Blocks of channels that are read as images stay in ACT; a border around the planes of one view does not."""
+    (stay,) = resident_candidates([table(X, M), table(IMAGES, Y)], {"y"})
+    assert (stay.view, stay.border) == (M, Border())
+    assert resident_candidates([table(X, M), pool(IMAGES, Y)], {"y"}) == []
+    assert resident_candidates([table(X, M), table(replace(IMAGES, offset=2), Y)], {"y"}) == []
+
+
+def test_vectors_lie_as_in_memory_for_views_with_other_axes() -> None:
+    context = Context(PRESETS["tiny"], Emitter(PRESETS["tiny"], 0), ConstantPool(), {})
+    context.make_resident(M, Border(), 100)
+    for image in range(2):
+        tile = context.tile_in_act(IMAGES, Box(image, 0, 1, 2, 6, 0, 6))
+        assert tile is not None and tile == context.tile_in_act(M, Box(0, image, 1, 2, 6, 0, 6))
+        assert (tile.base, tile.line) == (100 + 36 * image + 12, 6)
 
 
 def test_residents_take_no_more_than_their_share() -> None:

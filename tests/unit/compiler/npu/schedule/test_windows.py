@@ -49,7 +49,9 @@ def test_other_tiles_of_a_layer(step: StepProblem, plain: Decisions, layer: int)
 @pytest.mark.medium
 def test_units_that_begin_elsewhere(step: StepProblem, plain: Decisions) -> None:
     """Windows end where both schedules begin a unit, one unit before and behind."""
-    joined = next(m for m in Neighbourhood(step).moves(plain) if m.kind == "join" and m.layer == 6)
+    joined = next(
+        m for m in Neighbourhood(step).moves(plain) if m.kind == "join" and (m.layer, m.units) == (6, ((2, 2),))
+    )
     after = plain.regrouped(joined.layer, joined.units)
     assert after is not None and after.units[6][0] == 2
     assert windows(step, plain, after) == windows(step, after, plain) == [Window(5, 9)]
