@@ -84,8 +84,11 @@ class Request(MemoryOptions):
         given = self.given_shapes
         if not self.is_program:
             return self.compile(given, json_path, staged), True
-        options = (("--value", self.values), ("--for", self.options.objective), ("--kernels", self.options.kernels))
-        for option, chosen in (("--shape", given), *options):
+        options = {
+            "--shape": given, "--value": self.values, "--state": self.states, "--rising": self.options.rising,
+            "--last": self.options.last, "--for": self.options.objective, "--kernels": self.options.kernels,
+        }  # fmt: skip
+        for option, chosen in options.items():
             if chosen:
                 raise UsageError(f"{self.model} is compiled already: {option} has no effect on it")
         return self.compiled, False

@@ -40,12 +40,16 @@ _MOST_KERNELS = 24  # rows of the CPU's table
         "  tilewright explain model.onnx --latency 200 --interval 2 --json -\n"
         "  tilewright explain model.onnx --config wide --board ulx3s_85f\n"
         "  tilewright explain model.onnx --clock 100          times at 100 MHz\n"
+        "  tilewright explain llm.onnx --shape input_ids=1,1 --state auto  a token of a language model\n"
         "  tilewright explain model.onnx --host armv7-linux   with the CPU's ops on the processor of a Zynq-7000\n"
     ),
 )
 @arguments.model_argument
 @arguments.config_option
 @arguments.shape_option
+@arguments.state_option
+@arguments.rising_option
+@arguments.last_option
 @arguments.effort_option
 @arguments.kernels_option
 @arguments.objective_option

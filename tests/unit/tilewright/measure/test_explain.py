@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner, Result
 
@@ -105,7 +106,21 @@ def test_mistakes(tmp_path: Path) -> None:
     program = tmp_path / "digits.twp"
     invoke("compile", MODEL, "-o", program, "--config", "tiny")
     assert "compiled already" in invoke("explain", program, "--config", "base", code=2).stderr
+    assert "--state has no effect on it" in invoke("explain", program, "--state", "auto", code=2).stderr
     assert json.loads(invoke("explain", program, "--json", "-").stdout)["config"] == "tiny"
+
+
+@pytest.mark.medium
+def test_states(tmp_path: Path) -> None:
+    """With its caches as states a prompt is one turn of the NPU; without, its rows are put in by the CPU."""
+    model = tmp_path / "llama.onnx"
+    sizes = {"layers": 1, "width": 96, "heads": 3, "kv_heads": 1, "hidden": 64, "window": 32}
+    onnx.save(build_quantized("micro_llama", whole=True, **sizes), str(model))
+    options = ("--shape", "input_ids=1,8", "--state", "auto", "--rising", "position_ids", "--last", "logits")
+    found, plain = (
+        json.loads(invoke("explain", model, *given, "--json", "-").stdout) for given in (options, options[:2])
+    )
+    assert found["latency"]["npu_turns"] == 1 < plain["latency"]["npu_turns"]
 
 
 def check_performance(found: dict[str, Any]) -> None:
