@@ -1,17 +1,20 @@
-"""Raises a table above data movement, to the op that can apply it in its own pass over the data.
+"""Raises a table, or the Add of a mask, above data movement, to the op that can apply it in its own pass over data.
 
-    QLut(move(op(...)))   =>   move(QLut(op(...)))        op: a quantised op; move: one or several in a row
+    QLut(move(op(...)))            =>   move(QLut(op(...)))        op: a quantised op; move: one or several in a row
+    QAdd(Reshape(product), mask)   =>   Reshape(QAdd(product, mask))        where the Reshape keeps rows and columns
 
-if nothing else reads the tensors in between. Looking up commutes with moving elements. So the scaling of queries and
-keys behind the split into heads joins the product before it.
+if nothing else reads the tensors in between. Looking up commutes with moving elements, and so does adding what is the
+same for all heads. So the scaling of queries and keys behind the split into heads joins the product before it.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tilewright.compiler.graph.graph import Graph, Node
-from tilewright.compiler.graph.ops.elementwise import QLut
+from tilewright.compiler.graph.ops.elementwise import QAdd, QLut
+from tilewright.compiler.graph.ops.product import QMatMul
 
 #: Ops that have one operand besides constants and make every element of the result from one of it.
 _MOVES = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Identity"})
@@ -25,31 +28,57 @@ def raise_tables(graph: Graph) -> None:
         return name not in outputs and len(consumers.get(name, ())) == 1
 
     for node in list(graph.nodes):
-        if not isinstance(node.quantized, QLut):
+        if not isinstance(node.quantized, (QLut, QAdd)):
             continue
-        moves: list[Node] = []
-        source = producers.get(node.inputs[0])
-        while source is not None and source.op in _MOVES and only_reader(source.outputs[0]):
-            moves.append(source)
-            source = producers.get(source.inputs[0])
-        if not moves or source is None or source.quantized is None or isinstance(source.quantized, QLut):
-            continue
-        if only_reader(moves[-1].inputs[0]):
-            _raise(graph, node, moves[::-1])
-            producers, consumers = graph.producers(), graph.consumers()
+        for at in range(len(node.inputs)):
+            moves: list[Node] = []
+            source = producers.get(node.inputs[at])
+            while source is not None and source.op in _MOVES and only_reader(source.outputs[0]):
+                moves.append(source)
+                source = producers.get(source.inputs[0])
+            if not moves or source is None or source.quantized is None or not only_reader(source.outputs[0]):
+                continue
+            if isinstance(node.quantized, QLut):
+                commutes = not isinstance(source.quantized, QLut)
+            else:
+                commutes = _is_masked(graph, node, at, moves) and _is_product(source, producers)
+            if commutes:
+                _raise(graph, node, at, moves[::-1])
+                producers, consumers = graph.producers(), graph.consumers()
+                break
 
 
-def _raise(graph: Graph, table: Node, moves: list[Node]) -> None:
-    """Puts `table`, which reads the last of `moves`, before the first of them."""
-    y = graph.tensor(table.outputs[0])
+def _is_masked(graph: Graph, add: Node, at: int, moves: list[Node]) -> bool:
+    """True if the other operand of a sum than `at` is the same for all heads, which Reshapes alone divide."""
+    x, mask = graph.tensor(moves[-1].inputs[0]).shape, graph.tensor(add.inputs[1 - at]).shape
+    y = graph.tensor(add.outputs[0]).shape
+    kept = len(x) > 2 and x[-2:] == y[-2:] == graph.tensor(add.inputs[at]).shape[-2:]
+    reshaped = all(move.op == "Reshape" for move in moves)
+    return kept and reshaped and len(mask) <= len(x) and math.prod(mask[:-2]) == 1 < math.prod(x[:-2])
+
+
+def _is_product(node: Node, producers: dict[str, Node]) -> bool:
+    """True for a product of matrices, and for a table behind one."""
+    maker = producers.get(node.inputs[0])
+    behind = isinstance(node.quantized, QLut) and maker is not None and isinstance(maker.quantized, QMatMul)
+    return behind or isinstance(node.quantized, QMatMul)
+
+
+def _raise(graph: Graph, node: Node, at: int, moves: list[Node]) -> None:
+    """Puts a node, whose operand `at` is the result of the last of `moves`, before the first of them."""
+    y = graph.tensor(node.outputs[0])
     source = graph.tensor(moves[0].inputs[0])
     value = graph.add(replace(y, name=graph.unique(y.name), shape=source.shape))
-    raised = replace(table, inputs=[source.name], outputs=[value.name])
+    inputs = [source.name if number == at else name for number, name in enumerate(node.inputs)]
+    raised = replace(node, inputs=inputs, outputs=[value.name])
     for move in moves:  # tensors in between hold other values now, so they get other names
         move.inputs[0] = value.name
         shape = graph.tensor(move.outputs[0]).shape
         value = y if move is moves[-1] else graph.add(replace(y, name=graph.unique(y.name), shape=shape))
         move.outputs = [value.name]
-    graph.nodes.remove(table)
+    for move in moves if len(inputs) > 1 else ():  # behind the other operand of a sum
+        graph.nodes.remove(move)
+        graph.nodes.insert(graph.nodes.index(node), move)
+    graph.nodes.remove(node)
     graph.nodes.insert(graph.nodes.index(moves[0]), raised)
     graph.prune()

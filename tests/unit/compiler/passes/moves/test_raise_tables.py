@@ -38,3 +38,27 @@ def test_not_where_nothing_could_apply_it() -> None:
     before = str(graph)
     raise_tables(graph)
     assert str(graph) == before
+
+
+def masked(net: Net, mask: tuple[int, ...], *shape: int) -> str:
+    """Adds a product of heads [1, 2, 3, 4, 8], reshaped, and a mask."""
+    heads = net.product(net.input((1, 2, 3, 4, 5), np.int8), net.input((1, 2, 1, 5, 8), np.int8))
+    return net.add(net.reshape(heads, *shape), net.softmax(net.input(mask, np.int8)))
+
+
+def test_a_mask_of_all_heads_above_their_groups() -> None:
+    net = Net()
+    y = masked(net, (1, 1, 4, 8), 1, 6, 4, 8)
+    graph = net.done(y)
+    raise_tables(graph)
+    graph.verify("raise_tables")
+    assert [n.op for n in graph] == ["QMatMul", "QSoftmax", "QAdd", "Reshape"]
+    assert graph.tensor(graph.nodes[2].outputs[0]).shape == (1, 2, 3, 4, 8) and graph.outputs == [y]
+
+
+def test_not_a_mask_of_each_head_or_of_other_rows() -> None:
+    net = Net()
+    graph = net.done(masked(net, (1, 6, 4, 8), 1, 6, 4, 8), masked(net, (1, 1, 1, 8), 1, 1, 24, 8))
+    before = str(graph)
+    raise_tables(graph)
+    assert str(graph) == before
