@@ -112,7 +112,7 @@ def test_mistakes(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 def test_states(tmp_path: Path) -> None:
-    """With its caches as states a prompt is one turn of the NPU; without, its rows are put in by the CPU."""
+    """A prompt is one turn of the NPU where caches are states; else the CPU puts its rows in."""
     model = tmp_path / "llama.onnx"
     sizes = {"layers": 1, "width": 96, "heads": 3, "kv_heads": 1, "hidden": 64, "window": 32}
     onnx.save(build_quantized("micro_llama", whole=True, **sizes), str(model))
