@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.isa import numerics
-from tilewright.prove.checker.cells import CELL, ROOT, TABLE, VALUE
+from tilewright.prove.checker.cells import CELL, ROOT, TABLE, VALUE, Facts
 from tilewright.prove.checker.fields import FIELDS, PRIMES, as_integers, field_product, matrix_product, residues
 from tilewright.prove.checker.names import Names
 
@@ -111,6 +111,13 @@ def test_maxima_are_of_sets(names: Names) -> None:
         names.maximum(names.look_up(x, table(lambda v: -v - 1))), names.look_up(most, table(lambda v: -v - 1))
     )
     assert same(names.maximum(names.constants(np.array([[3, 9, -4]]))), names.constants(np.array([9])))
+
+
+def test_sums_of_maxima_are_not_maxima(names: Names) -> None:
+    x = names.random((4,), "x")
+    first, second, every = names.maximum(x[:2]), names.maximum(x[2:]), names.maximum(x)
+    two = names.product(np.stack([first, second])[None], np.array([[1], [1]]))
+    assert not np.array_equal(two[0, 0], every[VALUE])
 
 
 def test_maxima_of_two_are_those_of_sets(names: Names) -> None:
@@ -262,6 +269,17 @@ def test_the_order_of_rows_that_are_put_does_not_matter() -> None:
     assert not np.array_equal(names.put(old[1:], at[:1], rows[:1], new[0], new[1:2]), together[:1])
 
 
+def test_a_fact_is_of_all_of_an_element() -> None:
+    """Half of an element is not enough to find it by: names would be less sure than their fields are wide."""
+    facts, element = Facts(1), np.arange(FIELDS, dtype=np.uint32)[None]
+    facts.keep(element, np.array([[5]]))
+    for field in range(FIELDS):
+        other = element.copy()
+        other[0, field] += 1
+        assert facts.find(element)[0].all()
+        assert not facts.find(other)[0].any()
+
+
 def test_another_seed_gives_other_names() -> None:
     first, second = Names(1), Names(2)
     assert not same(first.random((3,), "x"), second.random((3,), "x"))
@@ -309,7 +327,8 @@ def test_functions_of_a_falling_table_of_two_bytes_are_those_of_both(names: Name
 
 @pytest.mark.parametrize("seed", range(20))
 def test_values_of_one_name_are_equal(seed: int) -> None:
-    """Random steps on names, beside what they make of random bytes."""
+    """Random steps on names, beside what they make of random bytes: whatever is known of a name when it is used, or is
+    learnt later, it stays that of one function."""
     random, names = np.random.default_rng(seed), Names(seed)
     pool, seen = [], {}
     for number in range(3):
@@ -324,15 +343,27 @@ def test_values_of_one_name_are_equal(seed: int) -> None:
     tables = [clamp, ~clamp, curve, curve[::-1].copy(), ~BYTES, random.integers(-2, 3, 256).astype(np.int8)]
     squares = [np.maximum(a, b), np.minimum(a, b), numerics.add_integer(a, b, 3, -5, 0, 3, -128, 127).astype(np.int8)]
     squares += [t[s.view(np.uint8)] for t in tables[:3] for s in squares[:2]]
-    for _ in range(40):
+    scales = numerics.scale_bits(np.array([0.5, 0.25, 0.2], np.float32))
+    for _ in range(60):
         (x, v), (y, w), (z, u) = (pool[i] for i in random.integers(0, len(pool), 3))
-        kind, t, s = random.integers(3), tables[random.integers(6)], squares[random.integers(9)]
+        kind, t, s = random.integers(5), tables[random.integers(6)], squares[random.integers(9)]
         if kind == 0:
             pool.append((names.look_up(x, t), t[v.view(np.uint8)]))
         elif kind == 1:
             pool.append((names.combine(x, y, s), s[v.view(np.uint8), w.view(np.uint8)]))
-        else:
+        elif kind == 2:
             pool.append((names.maximum(np.stack([x, y, z], axis=1)), np.maximum(np.maximum(v, w), u)))
+        else:  # a sum of which more may be known than its name, requantised
+            weights, bias, scale = random.integers(0, 2, 3), int(random.integers(-3, 4)), scales[random.integers(3)]
+            sums = names.product(np.stack([x, y, z], axis=1), weights[:, None], ranges=kind == 4)[:, 0]
+            values = weights @ np.stack([v, w, u]).astype(np.int64)
+            if kind == 4 and random.integers(2):
+                names.keep_sums(sums, np.array(-128 * weights.sum()), np.array(127 * weights.sum()))
+            rule = (0, -128, 127, 0)
+            requantised = numerics.requantize(values + bias, scale, *rule)
+            pool.append((names.requantize(sums, np.array(bias), scale, rule), requantised))
+            sums, values = sums.tobytes(), np.asarray(values, np.int64)
+            assert np.array_equal(seen.setdefault(sums, values), values)
         cells, values = pool[-1]
         least, most = names.limits(cells[..., ROOT], cells[..., TABLE])
         assert least <= values.min()

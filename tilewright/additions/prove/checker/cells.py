@@ -42,18 +42,20 @@ class Facts:
     """Rows of facts about elements: of each the first that was kept."""
 
     def __init__(self, *shape: int, kind: type = np.int64) -> None:
-        self._blocks: list[list[Array]] = []  # sorted words and their rows; each block is twice as long as the next
+        #: Elements' first words, sorted, their second ones, and rows; each block is twice as long as the next.
+        self._blocks: list[list[Array]] = []
         self._seen = np.zeros(_PLACES, bool)  # by the last bits of words: most elements have no facts
         self._shape, self._kind = shape, kind
 
     def keep(self, elements: Array, rows: Array) -> None:
         """Keeps rows [m, ...] of elements [m, FIELDS]."""
         new = ~self.find(elements)[0]
-        words, at = np.unique(words_of(elements[new]), return_index=True)
+        words, others = _words(elements[new])
+        words, at = np.unique(words, return_index=True)
         if not len(words):
             return
         self._seen[self._place(words)] = True
-        block = [words, rows[new][at].astype(self._kind)]
+        block = [words, others[at], rows[new][at].astype(self._kind)]
         while self._blocks and len(self._blocks[-1][0]) < 2 * len(block[0]):
             block = [np.concatenate(pair) for pair in zip(self._blocks.pop(), block, strict=True)]
             order = np.argsort(block[0], kind="stable")
@@ -62,14 +64,14 @@ class Facts:
 
     def find(self, elements: Array) -> tuple[Array, Array]:
         """Marks elements [..., FIELDS] of which something is known, and gives their rows, [n, ...]."""
-        words = words_of(elements)
+        words, others = _words(elements)
         here = np.asarray(self._seen.take(self._place(words)))
-        wanted = words[here]
+        wanted, more = words[here], others[here]
         found: Array = np.zeros(len(wanted), bool)
         rows: Array = np.zeros((len(wanted), *self._shape), self._kind)
-        for known, facts in self._blocks:
+        for known, second, facts in self._blocks:
             at = np.searchsorted(known[:-1], wanted)
-            same = known[at] == wanted
+            same = (known[at] == wanted) & (second[at] == more)
             found |= same
             rows[same] = facts[at[same]]
         here[here] = found

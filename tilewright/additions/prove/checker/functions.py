@@ -248,7 +248,7 @@ class Functions(Cells):
             np.take_along_axis(x, order, axis=1) for x in (words, tables, dropped, least, most)
         )
         roots = np.take_along_axis(roots, order[..., None], axis=1)
-        again = (words[:, 1:] == words[:, :-1]) & ~dropped[:, 1:]
+        again = (roots[:, 1:] == roots[:, :-1]).all(axis=2) & ~dropped[:, 1:]
         for i in np.flatnonzero(again.any(axis=0)):  # one root twice: the larger of both tables
             at = again[:, i]
             tables[at, i + 1] = self.by_groups(
@@ -270,6 +270,7 @@ class Functions(Cells):
         keys = self._keys[inner]
         terms = self.mix(("operand of a maximum",), keys[..., 0], keys[..., 1], roots).astype(np.int64)
         total = np.asarray(np.where(dropped[..., None], 0, terms).sum(axis=1) % PRIMES, np.uint32)
+        total = self.mix(("maximum",), total)  # no sum: two maxima added are not that of all operands
         total[left == 1] = roots[one][left == 1]
         ends = [np.where(dropped, -128, end).max(axis=1) for end in self.limits(roots, inner)]
         self.reach.keep(total[left > 1], np.stack(ends, axis=1)[left > 1])

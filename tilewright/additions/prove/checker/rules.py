@@ -102,11 +102,12 @@ def unknown(node: Node) -> list[Array]:
     names.count(f"opaque {step.op}")
     apart = ("reason", "out_min", "out_max")
     key = (step.op, *sorted((k, _plain(v)) for k, v in step.attributes.items() if k not in apart))
-    described = [None if t is None else (t.shape, str(t.dtype), quantisation(t)) for t in node.types]
+    described = [None if t is None else (t.shape, str(t.dtype), quantisation(t)) for t in (*node.types, node.result)]
     values, y, axis = node.cells()[..., VALUE], node.result, None
     if step.op in ("QSoftmax", "QNorm"):  # of each row alone: some rows may be computed only
         axis = step.attributes.get("axis", -1) % len(y.shape)
     elementwise = step.op in ("QuantizeLinear", "DequantizeLinear", "Cast") and y.shape == values.shape[:-1]
+    elementwise &= all(c is None or c.size == CELL for c in node.operands[1:])  # not of channels
     if elementwise or axis is not None:
         rows = values[None] if axis is None else np.moveaxis(values, axis, 0)
         others = [c[..., VALUE].tobytes() for c in node.operands[1:] if c is not None]
