@@ -77,7 +77,7 @@ def test_random_machines_are_proved() -> None:
 
 
 def test_functions_of_bytes_with_few_values_are_proved() -> None:
-    check_random_graphs([310, 9066])
+    check_random_graphs([310, 7951, 9066])
 
 
 def test_reductions_and_transposed_products_of_one_byte_are_proved() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -27,6 +27,7 @@ class Functions(Cells):
         self._pairs = Facts(2, FIELDS, kind=np.uint32)  # roots of two bytes: the two
         self._of_pairs = Facts(FIELDS + 1, kind=np.uint32)  # roots that are maxima: their pair, and its table
         self._of_values = Facts(FIELDS + 1, kind=np.uint32)  # functions of two bytes: the one that they are a table of
+        self._others = Facts(FIELDS + 1, kind=np.uint32)  # functions of two bytes: those of another pair that they are
         self._maxima: dict[int, Facts] = {}  # by number of operands: roots that are maxima, and of what
         self._inverse = self.register(~BYTES)
 
@@ -35,11 +36,21 @@ class Functions(Cells):
         self.count("function of two bytes")
         shape = np.broadcast_shapes(a.shape, b.shape)
         a, b = (np.broadcast_to(x, shape).reshape(-1, CELL).copy() for x in (a, b))
-        for step in (self._unfold, self._lift, self._follow):
+        for step in (self._exchange, self._unfold, self._lift, self._follow):
             step(a, b)
             step(b, a)
-        same = (a[:, ROOT] == b[:, ROOT]).all(axis=1)
-        (roots, tables_a), (roots_b, tables_b) = (self._folded(x, self._wide(x) & ~same) for x in (a, b))
+        apart = (a[:, ROOT] != b[:, ROOT]).any(axis=1)
+        wide, tables = ([apart & marked(x) for x in (a, b)] for marked in (self._wide, self._is_of_value))
+        found = self._simplified(*self._of_both(a, b, wide, function))
+        at = ((tables[0] | tables[1]) & ~(wide[0] | wide[1])).nonzero()
+        other = self._of_both(a[at], b[at], [each[at] for each in tables], function)
+        self._others.keep(found[at][:, VALUE], np.column_stack(other))
+        return found.reshape(shape)
+
+    def _of_both(self, a: Array, b: Array, folded: Sequence[Array], function: Array) -> tuple[Array, Array]:
+        """Roots and tables of a function of cells [n, CELL], of which those marked are tables of a value."""
+        (roots, tables_a), (roots_b, tables_b) = (self._folded(x, marked) for x, marked in zip((a, b), folded))
+        same = (roots == roots_b).all(axis=1)
         swap = np.zeros(len(same), bool)
         roots[~same], swap[~same] = self._paired(roots[~same], roots_b[~same])
 
@@ -51,20 +62,36 @@ class Functions(Cells):
             both = function[left[:, None], right[None, :]]
             return self.register((both.T if exchanged else both).ravel())
 
-        return self._simplified(roots, self.by_groups([tables_a, tables_b, swap, same], number)).reshape(shape)
+        return roots, self.by_groups([tables_a, tables_b, swap, same], number)
 
     def look_up(self, cells: Array, table: Array) -> Array:
         """Cells of a table; a function of two bytes may become one of one byte by it."""
         found = super().look_up(cells, table)
-        wide = self._wide(found) if found is not cells else np.zeros(cells.shape[:-1], bool)
-        if wide.any():
+        if found is cells:
+            return found
+        at, form = self._others.find(cells[..., VALUE])
+        self._keep_table(self._others, found[at], form[:, :FIELDS], form[:, FIELDS], table)
+        if (wide := self._wide(found)).any():
             found[wide] = self._simplified(found[wide][:, ROOT], found[wide][:, TABLE].astype(np.int64))
-            wide &= self._wide(found)
-            roots, inner = self._folded(cells[wide], np.ones(np.count_nonzero(wide), bool))
-            tables = self.by_groups([inner], lambda t: self.register(table[self.table(t).view(np.uint8)]))
-            tables = self.within(roots, tables)
-            self._of_values.keep(found[wide][:, VALUE], np.hstack([roots, tables[:, None]]))
+            wide &= ~self.fixed(found)
+            self._keep_table(self._of_values, found[wide], *self._folded(cells[wide], np.ones(wide.sum(), bool)), table)
         return found
+
+    def _keep_table(self, facts: Facts, found: Array, roots: Array, tables: Array, table: Array) -> None:
+        """Keeps that cells are a table of tables of roots."""
+        tables = self.by_groups([tables], lambda t: self.register(table[self.table(t).view(np.uint8)]))
+        facts.keep(found[:, VALUE], np.column_stack([roots, self.within(roots, tables)]))
+
+    def _is_of_value(self, cells: Array) -> Array:
+        """Marks tables of a function of two bytes, also those that are one of one byte."""
+        return self._of_values.find(cells[:, VALUE])[0]
+
+    def _exchange(self, cells: Array, others: Array) -> None:
+        """Makes functions of two bytes those of another pair that they are, too, where the other operand is of it."""
+        here, form = self._others.find(cells[:, VALUE])
+        near = (form[:, :FIELDS] == others[here][:, ROOT]).all(axis=1)
+        here[here] = near
+        cells[here, ROOT], cells[here, TABLE] = form[near, :FIELDS], form[near, FIELDS]
 
     def _simplified(self, roots: Array, numbers: Array) -> Array:
         """Cells of tables of roots, which change with it."""
