@@ -111,13 +111,13 @@ class Cells:
         #: Cells of the 256 bytes, by the byte.
         self.bytes = self.cells(residues(BYTES))
         self.bytes[:, ROOT], self.bytes[:, TABLE] = 0, 1 + np.arange(256)
-        #: How often each kind of rule was used.
+        #: How often names were made of each kind.
         self.used: dict[str, int] = {}
         #: Rows of Softmax and norms, by what they are: named as ROW computes them.
         self.assumed: dict[str, int] = {}
 
-    def count(self, rule: str, times: int = 1) -> None:
-        self.used[rule] = self.used.get(rule, 0) + times
+    def count(self, kind: str) -> None:
+        self.used[kind] = self.used.get(kind, 0) + 1
 
     # elements
 
@@ -141,6 +141,7 @@ class Cells:
 
     def mix(self, key: Sequence[object], *operands: Array) -> Array:
         """New elements [..., FIELDS], a function of a key and operands (elements, or uint64 words [...])."""
+        self.count(str(key[0]))
         a, b = self._key(*key)
         words = [w for x in operands for w in ([x] if x.dtype == np.uint64 else _words(x))]
         with np.errstate(over="ignore"):
@@ -246,7 +247,6 @@ class Cells:
         """Cells of `table` (int8[256], in the order of the bytes 0..255) of cells."""
         if cells.size == 0 or np.array_equal(table, BYTES):
             return cells
-        self.count("table")
         by_byte = np.asarray(table, np.int8)
         numbers = self.by_groups([cells[..., TABLE]], lambda t: self.register(by_byte[self.table(t).view(np.uint8)]))
         return self.of_roots(cells[..., ROOT], numbers)

@@ -79,7 +79,6 @@ _VALUES |= {
 @rule(*_MOVES)
 def move(node: Node) -> list[Array]:
     """The function is applied to numbers of the elements, which then are moved. Other operands must be constants."""
-    node.names.count("data movement")
     moved = {"Concat": range(len(node.types)), "Pad": (0, 2)}.get(node.step.op, (0,))
     if any(t is not None and t.data is None for i, t in enumerate(node.types) if i not in moved):
         return _rows(node) or unknown(node)

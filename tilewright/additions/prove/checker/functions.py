@@ -33,7 +33,6 @@ class Functions(Cells):
 
     def combine(self, a: Array, b: Array, function: Array) -> Array:
         """Cells of a function of two bytes, int8[256, 256] in the order of bytes."""
-        self.count("function of two bytes")
         shape = np.broadcast_shapes(a.shape, b.shape)
         a, b = (np.broadcast_to(x, shape).reshape(-1, CELL).copy() for x in (a, b))
         for step in (self._exchange, self._unfold, self._lift, self._follow):
@@ -135,7 +134,7 @@ class Functions(Cells):
         """Roots of two bytes, and marks those whose second byte is that of `a`."""
         swap = words_of(a) > words_of(b)
         parts = np.stack([np.where(swap[:, None], b, a), np.where(swap[:, None], a, b)], axis=1)
-        roots = self.mix(("pair",), parts[:, 0], parts[:, 1])
+        roots = self.mix(("function of two bytes",), parts[:, 0], parts[:, 1])
         self._pairs.keep(roots, parts)
         return roots, swap
 
@@ -227,7 +226,6 @@ class Functions(Cells):
         Operands are tables of distinct roots, none of which is itself a maximum: what takes several steps is one set.
         No table is below the least value of the maximum. A table that all have in common is outside.
         """
-        self.count("maximum")
         lead, n = cells.shape[:-2], cells.shape[-2]
         roots, tables = self._folded(cells, self._wide(cells))  # a function of two bytes is a value of its own here
         operands = np.concatenate([roots, tables[..., None]], axis=-1).astype(np.uint32).reshape(-1, n, CELL - FIELDS)

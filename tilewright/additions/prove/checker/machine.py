@@ -65,7 +65,6 @@ class Machine(Memories):
         acc[rows] = self.names.added(acc[rows], sums) if accumulate else sums
 
     def _gemm(self, op: Op) -> None:
-        self.names.count("product of the array")
         inner = self.nest("GEMM_LOOP", 0, op["reduce"], "act_stride", "wgt_stride")
         act, wgt, acc = self.nest("GEMM_LOOP", op["reduce"], None, "act_stride", "wgt_stride", "acc_stride")
         starts, which = np.unique(wgt, return_inverse=True)
@@ -93,7 +92,6 @@ class Machine(Memories):
 
     def _depthwise(self, op: Op) -> None:
         c, lanes = self.config, self.config.dw_lanes
-        self.names.count("window of the array")
         act, wgt, acc, i0, i1 = nest([
             (l["count"], l["act_stride"], l["wgt_stride"], l["acc_stride"] * (n > 1), n == 0, n == 1)
             for n, l in enumerate(self.loops["GEMM_LOOP"])
@@ -127,7 +125,6 @@ class Machine(Memories):
 
     def _vector(self, op: Op) -> None:
         c, names, post, add = self.config, self.names, self.settings["VECTOR_POST"], self.settings["VECTOR_ADD"]
-        names.count("step of VECTOR")
         source = Source(op["source"])
         inner, (a, b, dst, prm) = self._steps(op, op["reduce"] if source in (Source.SUM, Source.MAX) else 0)
         dst = self.rows("ACT", op["dst"] + dst)
@@ -187,7 +184,6 @@ class Machine(Memories):
     def _row(self, op: Op) -> None:
         """The row unit, with the registers MAX and STAT: a value for every row of PRM."""
         c, names, function, post = self.config, self.names, RowFunction(op["function"]), self.settings["VECTOR_POST"]
-        names.count("step of ROW")
         self.order.complete()
         inner, (a, b, dst, prm) = self._steps(op, 0 if function in ROW_WRITES else op["reduce"])
         rows, prm = op["a"] + a[:, None] + inner, self.rows("PRM", op["prm"] + prm)

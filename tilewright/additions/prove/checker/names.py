@@ -119,7 +119,6 @@ class Names(Functions):
             scale: uint32 patterns, broadcast.
             bounds: least and largest value of the sums, where these are known, broadcast.
         """
-        self.count("requantise")
         zero_point, low, high, rounding = rule
         if rounding == Rounding.EVEN_ZERO_POINT_INSIDE and zero_point == 0:
             rounding = int(Rounding.EVEN)
@@ -152,7 +151,6 @@ class Names(Functions):
         here[here] = one
         byte, cells = byte[one], found[here]
         for (w, c, scale), at in cases(np.stack([weight[one], added[one] + bias[here], bits[here]], axis=1)):
-            self.count("requantised byte")
             sums = numerics.wrap32(BYTES.astype(np.int64) * w + c)
             cells[at] = self.look_up(byte[at], numerics.requantize(sums, np.uint32(scale), *rule))
         found[here] = cells
@@ -160,9 +158,8 @@ class Names(Functions):
     def _by_results(self, roots: Array, acc: Array, bits: Array, rule: Rule) -> None:
         """Names the results of the kept sums by what these are for every value of the sum."""
         for (least, most, scale), at in self._sums.cases(acc, bits):
-            self.count("results of a sum")
             results = numerics.requantize(np.arange(least, most + 1), np.uint32(scale), *rule)
-            roots[at] = self.mix(("results", least, hashlib.sha256(results.tobytes()).hexdigest()), acc[at])
+            roots[at] = self.mix(("results of a sum", least, hashlib.sha256(results.tobytes()).hexdigest()), acc[at])
 
     # integers in bytes
 
@@ -233,7 +230,6 @@ class Names(Functions):
             at, rows, new: of each new value [k, FIELDS] which one it replaces, and for which integer.
             number: the integer's element.
         """
-        self.count("row put into others")
         ends = np.tile([1 << 62, -1], (len(old), 1))
         np.minimum.at(ends[:, 0], at, rows)
         np.maximum.at(ends[:, 1], at, rows)
@@ -247,7 +243,7 @@ class Names(Functions):
         )
         total = old.astype(np.int64)
         numbers = np.broadcast_to(number, new.shape)
-        np.add.at(total, at, self.mix(("put",), base[at], rows.astype(np.uint64), numbers, new).astype(np.int64))
+        np.add.at(total, at, self.mix(("row put into others",), base[at], rows.astype(np.uint64), numbers, new).astype(np.int64))
         found = (total % PRIMES).astype(np.uint32)
         self._puts.keep(found, np.hstack([base, np.tile(number, (len(old), 1)), ends]))
         return found
@@ -259,7 +255,6 @@ class Names(Functions):
         Args:
             number: the elements [..., FIELDS] of integers, which are 0 to n - 1.
         """
-        self.count("row of a table")
         places = np.broadcast_to(np.arange(len(table), dtype=np.uint64), (*number.shape[:-1], len(table)))
         chosen = self.mix(("row of a table",), np.broadcast_to(number[..., None, :], (*places.shape, FIELDS)), places)
         chosen[..., 0, :] = (1 - chosen[..., 1:, :].sum(axis=-2, dtype=np.int64)) % PRIMES
@@ -285,6 +280,7 @@ class Names(Functions):
 
     def opaque(self, key: Sequence[object], operands: Sequence[Array], shape: Sequence[int]) -> Array:
         """Cells of an unknown function of whole tensors: the same for the same key and operands."""
+        self.count(str(key[0]))
         digest = hashlib.blake2b(digest_size=16)
         for operand in operands:
             digest.update(repr(operand.shape).encode() + np.ascontiguousarray(operand[..., VALUE]).tobytes())

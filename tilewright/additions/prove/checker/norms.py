@@ -33,7 +33,6 @@ def _summed(elements: Array) -> Array:
 
 def exponentials(names: Names, words: Array, cells: Array, maxima: Array) -> Array:
     """Elements of `words[(byte - maximum) & 255]`, [..., n, FIELDS], of cells [..., n, CELL] and maxima [..., CELL]."""
-    names.count("exponential")
     least = np.broadcast_to(maxima[..., None, VALUE], cells[..., VALUE].shape)
     return names.mix(("exponential", _digest(words)), cells[..., VALUE], least)
 
@@ -52,7 +51,6 @@ def row_norms(
     names: Names, cells: Array, squares: Array, values: Array, count: int, epsilon: int, centred: bool
 ) -> Array:
     """Elements of `isa.row_norm.row_norm` of the sums of pairs `squares[byte], values[byte]` of rows [..., n, CELL]."""
-    names.count("moment")
     moments = names.mix(("moment", _digest(squares, values)), cells[..., VALUE])
     return names.mix(("row_norm", int(count), int(epsilon), bool(centred)), _summed(moments))
 

@@ -99,9 +99,8 @@ class Node:
 def unknown(node: Node) -> list[Array]:
     """Results of an unknown function. A clamp is known, and is applied to what it gives without."""
     step, names = node.step, node.names
-    names.count(f"opaque {step.op}")
     apart = ("reason", "out_min", "out_max")
-    key = (step.op, *sorted((k, _plain(v)) for k, v in step.attributes.items() if k not in apart))
+    key = (f"opaque {step.op}", *sorted((k, _plain(v)) for k, v in step.attributes.items() if k not in apart))
     described = [None if t is None else (t.shape, str(t.dtype), quantisation(t)) for t in (*node.types, node.result)]
     values, y, axis = node.cells()[..., VALUE], node.result, None
     if step.op in ("QSoftmax", "QNorm"):  # of each row alone: some rows may be computed only

@@ -35,10 +35,9 @@ def results(names: Names, high: Array, low: Array, bias: Array, scale: Array, le
     Args:
         bias, scale: int32 and uint32 words of PRM, broadcast.
     """
-    names.count("result of 16 bits")
     shape = high.shape[:-1]
     words = [np.broadcast_to(x, shape).astype(np.int64).astype(np.uint64) for x in (bias, scale)]
-    found = names.mix(("wide", least, most), high, low, *words)
+    found = names.mix(("result of 16 bits", least, most), high, low, *words)
     (known_high, sums), (known_low, below) = as_integers(high), as_integers(low)
     known = known_high & known_low
     total = wide_numerics.wrap48((sums << 8) + below + bias)
