@@ -64,6 +64,8 @@ class Facts:
 
     def find(self, elements: Array) -> tuple[Array, Array]:
         """Marks elements [..., FIELDS] of which something is known, and gives their rows, [n, ...]."""
+        if not self._blocks:
+            return np.zeros(elements.shape[:-1], bool), np.zeros((0, *self._shape), self._kind)
         words, others = _words(elements)
         here = np.asarray(self._seen.take(self._place(words)))
         wanted, more = words[here], others[here]
@@ -99,13 +101,13 @@ class Cells:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._tables: list[Array] = []
-        self._ends: list[tuple[int, int]] = []  # least and largest value of each table
+        # of each table: its name, least and largest value, number of entries; with room for more
+        self._keys, self._ends, self._sizes = np.zeros((512, 2), np.uint64), np.zeros((512, 2), int), np.zeros(512, int)
         #: Roots whose bytes lie between two values.
         self.reach = Facts(2)
         #: Sums, and quotients of sums, that lie between two integers and are multiples of a third.
         self.ranges = Facts(3)
         self._numbers: dict[bytes, int] = {}
-        self._keys = np.zeros((0, 2), np.uint64)
         for table in (BYTES, *np.repeat(BYTES[:, None], 256, axis=1)):
             self.register(table)  # number 0 changes nothing, number 1 + byte is a constant
         #: Cells of the 256 bytes, by the byte.
@@ -167,7 +169,7 @@ class Cells:
 
     def limits(self, roots: Array, numbers: Array) -> tuple[Array, Array]:
         """The least and the largest value of tables of these numbers, by what is known of their roots."""
-        ends = np.array(self._ends, np.int64)[numbers]
+        ends = self._ends[numbers]
         here, facts = self.reach.find(roots)
 
         def part(table: int, least: int, most: int) -> int:
@@ -184,10 +186,13 @@ class Cells:
         content = (table[:256] if least == most else table).tobytes()
         digest = hashlib.blake2b(content, digest_size=16).digest()
         if digest not in self._numbers:
-            self._numbers[digest] = len(self._tables)
+            self._numbers[digest] = number = len(self._tables)
+            if number == len(self._sizes):
+                self._keys, self._ends = (np.resize(x, (2 * number, 2)) for x in (self._keys, self._ends))
+                self._sizes = np.resize(self._sizes, 2 * number)
             self._tables.append(np.frombuffer(content, np.int8))
-            self._ends.append((least, most))
-            self._keys = np.vstack([self._keys, self._key("table", digest)[None]])
+            self._keys[number], self._ends[number] = self._key("table", digest), (least, most)
+            self._sizes[number] = len(self._tables[-1])
         return self._numbers[digest]
 
     def table(self, number: int) -> Array:

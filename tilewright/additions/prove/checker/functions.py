@@ -29,6 +29,7 @@ class Functions(Cells):
         self._of_values = Facts(FIELDS + 1, kind=np.uint32)  # functions of two bytes: the one that they are a table of
         self._others = Facts(FIELDS + 1, kind=np.uint32)  # functions of two bytes: those of another pair that they are
         self._maxima: dict[int, Facts] = {}  # by number of operands: roots that are maxima, and of what
+        self._forms: dict[int, list[tuple[tuple[Array, Array], Array]]] = {}  # what `_maxima_of` found of tables
         self._inverse = self.register(~BYTES)
 
     def combine(self, a: Array, b: Array, function: Array) -> Array:
@@ -101,7 +102,7 @@ class Functions(Cells):
 
     def _within_pairs(self, roots: Array, numbers: Array) -> Array:
         """`within` for tables of pairs, by what is known of their two roots."""
-        numbers, at = numbers.copy(), np.flatnonzero(np.array([len(t) > 256 for t in self._tables])[numbers])
+        numbers, at = numbers.copy(), np.flatnonzero(self._sizes[numbers] > 256)
         known, ends = self._reach_of(self._pairs.find(roots[at])[1])
         at, ends = at[known.any(axis=1)], ends[known.any(axis=1)]
         for (*both, number), here in cases(np.column_stack([ends.reshape(-1, 4), numbers[at]])):
@@ -118,14 +119,14 @@ class Functions(Cells):
 
     def _wide(self, cells: Array) -> Array:
         """Marks functions of two bytes."""
-        return np.asarray(np.array([len(t) > 256 for t in self._tables])[cells[..., TABLE]])
+        return np.asarray(self._sizes[cells[..., TABLE]] > 256)
 
     def _folded(self, cells: Array, wide: Array) -> tuple[Array, Array]:
         """Roots and tables of cells; those that are marked are values of their own, or tables of such ones."""
         roots, tables = cells[..., ROOT].copy(), cells[..., TABLE].astype(np.int64)
         own = cells[wide][:, VALUE]
         self._of_values.keep(own, np.hstack([own, np.zeros((len(own), 1), np.uint32)]))
-        self.reach.keep(own, np.array(self._ends)[cells[wide][:, TABLE]])
+        self.reach.keep(own, self._ends[cells[wide][:, TABLE]])
         known = self._of_values.find(own)[1]
         roots[wide], tables[wide] = known[:, :FIELDS], known[:, FIELDS]
         return roots, tables
@@ -181,7 +182,9 @@ class Functions(Cells):
             if (square == line).all():
                 roots[at], numbers[at] = parts[:, side], self.register(line.ravel())
                 return
-        for tables, after in self._maxima_of(square):
+        if number not in self._forms:
+            self._forms[number] = list(self._maxima_of(square))
+        for tables, after in self._forms[number]:
             sides = np.broadcast_to([self.register(table) for table in tables], parts.shape[:2])
             largest = self.maximum(self.of_roots(parts, sides))
             found = self.look_up(largest, after)

@@ -243,7 +243,11 @@ class Names(Functions):
         )
         total = old.astype(np.int64)
         numbers = np.broadcast_to(number, new.shape)
-        np.add.at(total, at, self.mix(("row put into others",), base[at], rows.astype(np.uint64), numbers, new).astype(np.int64))
+        np.add.at(
+            total,
+            at,
+            self.mix(("row put into others",), base[at], rows.astype(np.uint64), numbers, new).astype(np.int64),
+        )
         found = (total % PRIMES).astype(np.uint32)
         self._puts.keep(found, np.hstack([base, np.tile(number, (len(old), 1)), ends]))
         return found
