@@ -186,7 +186,7 @@ class ProgramSide:
         cells = _inputs(names, graph, program)
         self.windows = {w.region: self._moved(w, cells) for w in program.windows}
         for name, info in begins.items():
-            self.write(name, cells[name], info.relayout)
+            self.write(name, graph.values[name], cells[name], info.relayout)
         for rows in program.lookups:
             self._look_up(rows, cells[rows.tensor])
 
@@ -241,7 +241,7 @@ class ProgramSide:
         made = {name for node in nodes for name in node.outputs if name}
         for name in {name for node in nodes for name in node.inputs if name} - made:
             if values[name].data is None:
-                cells[name] = self.read(name, values[name].shape)
+                cells[name] = self.read(name, values[name])
         for node in nodes:
             results = evaluate(self.names, node, values, cells, [(node.op, node.name)])
             cells.update(zip((n for n in node.outputs if n), results, strict=True))
@@ -251,10 +251,10 @@ class ProgramSide:
                 self.verdict.opaque.append(f"{node.op} {node.name or node.outputs[0]}")
         for name in sorted(made & self.buffers.keys()):
             if self.buffers[name].name in step.buffers:
-                self.write(name, cells[name])
+                self.write(name, values[name], cells[name])
         self.verdict.cpu_steps += 1
 
-    def read(self, name: str, shape: tuple[int, ...], layout: BlockedLayout | None = None) -> Array:
+    def read(self, name: str, value: Value, layout: BlockedLayout | None = None) -> Array:
         """Cells of a tensor in a buffer.
 
         Raises:
@@ -262,15 +262,15 @@ class ProgramSide:
         """
         buffer = self._buffer(name)
         if buffer.space == "arena":
-            return np.asarray(self.arena[buffer.offset + _places(shape, layout, buffer)])
+            return np.asarray(self.arena[buffer.offset + _places(value, layout, buffer)])
         if buffer.name not in self.host:
             raise Finding(f"buffer {name!r} is read, but nothing wrote it or something wrote over it")
-        return self.host[buffer.name].reshape(*shape, CELL)
+        return self.host[buffer.name].reshape(*value.shape, CELL)
 
-    def write(self, name: str, cells: Array, layout: BlockedLayout | None = None) -> None:
+    def write(self, name: str, value: Value, cells: Array, layout: BlockedLayout | None = None) -> None:
         buffer = self._buffer(name)
         if buffer.space == "arena":
-            self.arena[buffer.offset + _places(cells.shape[:-1], layout, buffer)] = cells
+            self.arena[buffer.offset + _places(value, layout, buffer)] = cells
             return
         others = [(other, self.buffers[other]) for other in self.host]
         for other, b in others:  # what lies over it is gone
@@ -291,7 +291,7 @@ class ProgramSide:
                 if self.program.sections[data] != np.ascontiguousarray(value.data).tobytes():
                     raise Finding(f"constant output {name!r} has other bytes")
                 continue
-            found = self.read(name, value.shape, info.relayout)
+            found = self.read(name, value, info.relayout)
             if info.relayout is not None and value.dtype == np.float32:
                 found = _dequantized(self.names, self.graph, info, found)
             differs = np.argwhere((found[..., VALUE] != wanted[name][..., VALUE]).any(axis=-1))
@@ -311,7 +311,7 @@ def _ends(graph: QuantisedGraph, program: Program) -> tuple[dict[str, TensorInfo
         buffer, layout = program.buffer(state.begin.buffer), state.begin.relayout
         first = np.frombuffer(program.sections.get(buffer.data, b""), np.uint8)
         if layout is not None and len(first) == buffer.nbytes:
-            first = first[_places(initial.shape, layout, buffer)] ^ np.uint8(layout.xor)
+            first = first[_places(graph.values[begin], layout, buffer)] ^ np.uint8(layout.xor)
         if first.tobytes() != np.ascontiguousarray(initial).tobytes():
             raise Finding(f"state {state.name!r} begins with other values")
     for kind, found, wanted in (("inputs", begins, graph.inputs), ("outputs", ends, graph.outputs)):
@@ -320,8 +320,11 @@ def _ends(graph: QuantisedGraph, program: Program) -> tuple[dict[str, TensorInfo
     return begins, ends
 
 
-def _places(shape: tuple[int, ...], layout: BlockedLayout | None, buffer: Buffer) -> Array:
+def _places(value: Value, layout: BlockedLayout | None, buffer: Buffer) -> Array:
     """The byte of every element of a tensor in a buffer, where it is in C order or in blocks of lanes."""
+    shape = value.shape
+    if layout is None and value.dtype.itemsize > 1:
+        raise Finding(f"buffer {buffer.name!r} of the arena has elements of {value.dtype.itemsize} bytes")
     found: Array = np.arange(math.prod(shape if layout is None else layout.shape))
     if len(found) > buffer.nbytes:
         raise Finding(f"buffer {buffer.name!r} has {buffer.nbytes} bytes, a tensor in it {len(found)}")
