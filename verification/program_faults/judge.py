@@ -22,6 +22,7 @@ from tilewright.prove.checker.graph import QuantisedGraph
 from tilewright.prove.compiled import quantised_graph
 from tilewright.runtime.devices import Runner
 from tilewright.simulator.functional import FunctionalDevice
+from verification.program_faults.bounded import BoundedNames
 from verification.program_faults.climb import climbing
 
 Arrays = dict[str, np.ndarray]
@@ -73,7 +74,8 @@ class Judgement:
         found: "shown": rejected, and an input shows it; "order": rejected as no semaphore orders two accesses, or one
             is taken or given too often; "unsaid": rejected as it reaches beyond a memory, reads what nobody wrote, or
             has no rule, without an input that shows it; "open": rejected as names differ, without such an input;
-            "same": proved, so that no input can show it, and none did; "missed": proved, and an input shows it.
+            "same": proved, if need be with the ranges of
+            the program's own sums, so that no input can show it, and none did; "missed": proved, and an input shows it.
         reason: of the prover, "" for a proof.
         shown: the input, and what it changes.
     """
@@ -149,6 +151,8 @@ def judge(case: Subject, kind: str, what: str, program: Program, seed: int) -> J
         seed: of the proof.
     """
     verdict, seen = prove(case.graph, program, seed), shown(case, program)
+    if verdict.difference is not None and not seen:  # by the ranges of its own sums it may be equivalent
+        verdict = prove(case.graph, program, seed, kind=BoundedNames)
     if not (verdict.proved or seen or "semaphore" in verdict.reason) and case.further is not None:
         seen = shown(case.further, program)
     if verdict.proved:

@@ -25,8 +25,9 @@ from tilewright.isa.encoding import Op, from_bytes, to_bytes
 from tilewright.isa.instructions import Memory, RowFunction, Source
 from tilewright.isa.program import ARENA_REGION, Program
 from tilewright.prove import certificate
-from tilewright.prove.checker.compare import prove
-from tilewright.prove.checker.graph import QuantisedGraph
+from tilewright.prove.checker.compare import ProgramSide, Verdict, prove
+from tilewright.prove.checker.graph import NoRule, QuantisedGraph, Value
+from tilewright.prove.checker.names import Names
 from tilewright.prove.compiled import quantised_graph, quantised_graphs
 from tilewright.prove.entries import joined, prove_all
 from verification.program_faults.faults import KINDS, fault
@@ -51,6 +52,18 @@ def test_digits_are_proved(config: str) -> None:
     assert verdict.elements == 10
     assert verdict.conversions == 2
     assert [name.split()[0] for name in verdict.opaque] == ["QuantizeLinear", "DequantizeLinear"]
+
+
+def test_values_of_several_bytes_in_the_arena_have_no_rule() -> None:
+    """Each would be one byte, and what it lies on would still be there."""
+    graph, program = both(DIGITS, "base")
+    side = ProgramSide(Names(1), graph, program, Verdict(), "")
+    buffer = next(b.name for b in program.buffers if b.space == "arena")
+    value, cells = Value((2,), np.dtype(np.float32)), side.names.random((2,), "x")
+    with pytest.raises(NoRule, match="float32 in the arena"):
+        side.write(buffer, value, cells)
+    with pytest.raises(NoRule, match="float32 in the arena"):
+        side.read(buffer, value)
 
 
 @pytest.mark.network

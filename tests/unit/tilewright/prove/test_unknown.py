@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
-from tilewright.isa.program import Buffer
 from tilewright.prove.checker.cells import VALUE
-from tilewright.prove.checker.compare import _places
 from tilewright.prove.checker.evaluate import evaluate
-from tilewright.prove.checker.graph import Finding, Step, Value
+from tilewright.prove.checker.graph import Step, Value
 from tilewright.prove.checker.names import Names
 
 Array = np.ndarray
@@ -47,11 +44,3 @@ def test_what_a_result_is_scaled_by_is_a_part_of_its_name() -> None:
     assert np.array_equal(result("Thing", cells, x, one), found)
     assert not np.array_equal(result("Thing", cells, x, other), found)
     assert not np.array_equal(result("Thing", cells, x, one, attribute=1), found)
-
-
-def test_elements_of_the_arena_are_bytes() -> None:
-    """Those of several bytes would reach over others, unseen."""
-    buffer = Buffer("b", "arena", 64, 16)
-    assert _places(Value((2, 3), INT8), None, buffer).tolist() == [[0, 1, 2], [3, 4, 5]]
-    with pytest.raises(Finding, match="elements of 4 bytes"):
-        _places(Value((2, 2), FLOAT), None, buffer)

@@ -78,19 +78,22 @@ class Verdict:
 _CONVERSIONS = ("Relayout", "PackMatMulParams", "SplitBytes", "JoinBytes")
 
 
-def prove(graph: QuantisedGraph, program: Program, seed: int, entry: str = "") -> Verdict:
+def prove(
+    graph: QuantisedGraph, program: Program, seed: int, entry: str = "", kind: Callable[[int], Names] = Names
+) -> Verdict:
     """Proves that a program computes a graph, for all inputs.
 
     Args:
         graph: the network and the nodes of the program's CPU steps.
         seed: of the names; another seed is another, independent proof.
         entry: entry point of the program, "" for one without.
+        kind: of names, which may know more of them.
 
     Raises:
         ProgramError: the program has no such entry point.
     """
     program = program.entry(entry or None)
-    names = Names(seed)
+    names = kind(seed)
     verdict = Verdict(seed=seed, rules=names.used, assumed=names.assumed)
     try:
         wanted = graph_outputs(names, graph, program)
@@ -262,7 +265,9 @@ class ProgramSide:
         """
         buffer = self._buffer(name)
         if buffer.space == "arena":
-            return np.asarray(self.arena[buffer.offset + _places(value, layout, buffer)])
+            if layout is None and value.dtype.itemsize > 1:
+                raise NoRule(f"no rule for reads of {name!r}, {value.dtype} in the arena")
+            return np.asarray(self.arena[buffer.offset + _places(value.shape, layout, buffer)])
         if buffer.name not in self.host:
             raise Finding(f"buffer {name!r} is read, but nothing wrote it or something wrote over it")
         return self.host[buffer.name].reshape(*value.shape, CELL)
@@ -270,7 +275,9 @@ class ProgramSide:
     def write(self, name: str, value: Value, cells: Array, layout: BlockedLayout | None = None) -> None:
         buffer = self._buffer(name)
         if buffer.space == "arena":
-            self.arena[buffer.offset + _places(value, layout, buffer)] = cells
+            if layout is None and cells[..., 0].size != math.prod(value.shape) * value.dtype.itemsize:
+                raise NoRule(f"no rule for writes of {name!r}, {value.dtype} in the arena")
+            self.arena[buffer.offset + _places(cells.shape[:-1], layout, buffer)] = cells
             return
         others = [(other, self.buffers[other]) for other in self.host]
         for other, b in others:  # what lies over it is gone
@@ -311,7 +318,7 @@ def _ends(graph: QuantisedGraph, program: Program) -> tuple[dict[str, TensorInfo
         buffer, layout = program.buffer(state.begin.buffer), state.begin.relayout
         first = np.frombuffer(program.sections.get(buffer.data, b""), np.uint8)
         if layout is not None and len(first) == buffer.nbytes:
-            first = first[_places(graph.values[begin], layout, buffer)] ^ np.uint8(layout.xor)
+            first = first[_places(initial.shape, layout, buffer)] ^ np.uint8(layout.xor)
         if first.tobytes() != np.ascontiguousarray(initial).tobytes():
             raise Finding(f"state {state.name!r} begins with other values")
     for kind, found, wanted in (("inputs", begins, graph.inputs), ("outputs", ends, graph.outputs)):
@@ -320,11 +327,8 @@ def _ends(graph: QuantisedGraph, program: Program) -> tuple[dict[str, TensorInfo
     return begins, ends
 
 
-def _places(value: Value, layout: BlockedLayout | None, buffer: Buffer) -> Array:
+def _places(shape: tuple[int, ...], layout: BlockedLayout | None, buffer: Buffer) -> Array:
     """The byte of every element of a tensor in a buffer, where it is in C order or in blocks of lanes."""
-    shape = value.shape
-    if layout is None and value.dtype.itemsize > 1:
-        raise Finding(f"buffer {buffer.name!r} of the arena has elements of {value.dtype.itemsize} bytes")
     found: Array = np.arange(math.prod(shape if layout is None else layout.shape))
     if len(found) > buffer.nbytes:
         raise Finding(f"buffer {buffer.name!r} has {buffer.nbytes} bytes, a tensor in it {len(found)}")
