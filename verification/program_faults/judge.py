@@ -28,6 +28,15 @@ from verification.program_faults.climb import climbing
 Arrays = dict[str, np.ndarray]
 
 
+class _UsedMemory(FunctionalDevice):
+    """The functional simulator with random bytes in its memory: what nobody stored shows so."""
+
+    def allocate(self, nbytes: int) -> int:
+        address = super().allocate(nbytes)
+        self.write(address, np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8))
+        return address
+
+
 @dataclass
 class Subject:
     """A proved program, inputs, and its outputs for these: those of the quantised graph.
@@ -99,7 +108,7 @@ def subject(name: str, model: Path | bytes, config: str, inputs: int) -> Subject
     if not verdict.proved:
         return verdict.reason
     given = dict(_inputs(program, inputs))
-    machine = FunctionalDevice(program.config)
+    machine = _UsedMemory(program.config)
     found = Subject(
         f"{name}@{config}", graph, program, given, [], machine, Runner("functional", program.config, lambda _: machine)
     )
