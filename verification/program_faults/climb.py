@@ -1,6 +1,8 @@
-"""Inputs that climb: places are set to the least or greatest value while the float before a quantiser grows or falls.
+"""Inputs that show what random ones do not: those that climb, and levels.
 
-Small networks clamp most of their sums, so that random inputs give one output. onnxruntime computes the floats.
+Small networks clamp most of their sums, so that random inputs give one output. To climb, places are set to the least or
+greatest value while the float before a quantiser grows or falls; onnxruntime computes the floats. Levels reach all sums
+of rows, one of which may be the only one that a fault changes.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from tilewright.isa.program import Program
 
 #: Trials of an input, and after how many it is kept.
 _TRIALS, _KEPT = 160, (50, 100, 159)
+#: Levels; steps of a quantiser between the least and the greatest value, and beyond these.
+_LEVELS, _STEPS, _BEYOND = 1500, 255, 12
 #: Elements of each float that are driven up and down, beside its mean.
 _ELEMENTS = 6
 
@@ -59,3 +63,23 @@ def climbing(model: onnx.ModelProto, program: Program, seed: int = 0) -> Iterato
                     share = max(0.02, share * 0.985)
                     if trial in _KEPT:
                         yield f"input that climbs {name}[{element}] times {sign}, {trial}", best
+
+
+def levels(program: Program) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Inputs of a program whose rows, along the last axis, are nearly of one value each: these rise from the least to
+    the greatest, of a row and from row to row, and elements of a row from one step of a quantiser to the next."""
+    some = tw.random_inputs(program, 0)
+    for number in range(_LEVELS):
+        yield f"level {number} of {_LEVELS}", {k: _level(v, number) for k, v in some.items()}
+
+
+def _level(some: np.ndarray, number: int) -> np.ndarray:
+    """An input of the type and range of another one."""
+    columns = some.shape[-1] if some.ndim else 1
+    rows = max(1, some.size // max(columns, 1))
+    low, step = float(some.min()), (float(some.max()) - float(some.min())) / _STEPS
+    at = (number + np.arange(rows)[:, None] / rows) / _LEVELS * (_STEPS + 2 * _BEYOND) - _BEYOND
+    found = low + step * np.floor(at + (np.arange(columns) + 0.5) / columns)
+    if some.dtype.kind in "iub":
+        found = np.clip(found, some.min(), some.max())
+    return found.reshape(some.shape).astype(some.dtype)

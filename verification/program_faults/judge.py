@@ -23,7 +23,7 @@ from tilewright.prove.compiled import quantised_graph
 from tilewright.runtime.devices import Runner
 from tilewright.simulator.functional import FunctionalDevice
 from verification.program_faults.bounded import BoundedNames
-from verification.program_faults.climb import climbing
+from verification.program_faults.climb import climbing, levels
 
 Arrays = dict[str, np.ndarray]
 
@@ -45,7 +45,7 @@ class Subject:
         name: network and configuration.
         inputs: by how they are made.
         machine: the functional simulator, behind `device`.
-        network: of a random graph, whose inputs that climb are tried where no other shows a fault.
+        network: of a random graph, whose inputs that climb, and levels, are tried where no other shows a fault.
     """
 
     name: str
@@ -59,10 +59,11 @@ class Subject:
 
     @cached_property
     def further(self) -> Subject | None:
-        """The same with inputs that climb."""
+        """The same with inputs that climb, and levels."""
         if self.network is None:
             return None
-        found = replace(self, inputs=dict(climbing(self.network, self.program)), wanted=[], network=None)
+        inputs = {**dict(climbing(self.network, self.program)), **dict(levels(self.program))}
+        found = replace(self, inputs=inputs, wanted=[], network=None)
         found.wanted.extend(found.run(self.program, number) for number in range(len(found.inputs)))
         return found
 
