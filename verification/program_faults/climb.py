@@ -2,7 +2,7 @@
 
 Small networks clamp most of their sums, so that random inputs give one output. To climb, places are set to the least or
 greatest value while the float before a quantiser grows or falls; onnxruntime computes the floats. Levels reach all sums
-of rows, one of which may be the only one that a fault changes.
+of rows, one of which may be the only one that a fault changes. So may one of many inputs of two values.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from tilewright.isa.program import Program
 
 #: Trials of an input, and after how many it is kept.
 _TRIALS, _KEPT = 160, (50, 100, 159)
+#: Inputs of two values.
+_EXTREMES = 1000
 #: Levels; steps of a quantiser between the least and the greatest value, and beyond these.
 _LEVELS, _STEPS, _BEYOND = 1500, 255, 12
 #: Elements of each float that are driven up and down, beside its mean.
@@ -71,6 +73,19 @@ def levels(program: Program) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     some = tw.random_inputs(program, 0)
     for number in range(_LEVELS):
         yield f"level {number} of {_LEVELS}", {k: _level(v, number) for k, v in some.items()}
+
+
+def extremes(program: Program) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Inputs of a program of the least and the greatest value, in random shares."""
+    some, random = tw.random_inputs(program, 0), np.random.default_rng(0)
+    for number in range(_EXTREMES):
+        yield (
+            f"least and greatest values {number}",
+            {
+                k: np.where(random.random(v.shape) < random.random(), v.min(), v.max()).astype(v.dtype)
+                for k, v in some.items()
+            },
+        )
 
 
 def _level(some: np.ndarray, number: int) -> np.ndarray:

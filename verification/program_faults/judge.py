@@ -23,7 +23,7 @@ from tilewright.prove.compiled import quantised_graph
 from tilewright.runtime.devices import Runner
 from tilewright.simulator.functional import FunctionalDevice
 from verification.program_faults.bounded import BoundedNames
-from verification.program_faults.climb import climbing, levels
+from verification.program_faults.climb import climbing, extremes, levels
 
 Arrays = dict[str, np.ndarray]
 
@@ -63,6 +63,7 @@ class Subject:
         if self.network is None:
             return None
         inputs = {**dict(climbing(self.network, self.program)), **dict(levels(self.program))}
+        inputs |= dict(extremes(self.program))
         found = replace(self, inputs=inputs, wanted=[], network=None)
         found.wanted.extend(found.run(self.program, number) for number in range(len(found.inputs)))
         return found
