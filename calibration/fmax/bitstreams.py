@@ -18,8 +18,11 @@ from tilewright.isa.config import PRESETS, NpuConfig
 
 #: The family whose delays the others take.
 DELAYS_OF = "ecp5"
-#: Presets with a bitstream, by family, each with whether it is held back from the fit.
-BUILT: dict[str, tuple[tuple[str, bool], ...]] = {"xc7": (("pynq", False), ("wide", True)), "gowin": (("nano", False),)}
+#: Bitstreams by family: board, preset, and whether it is held back from the fit.
+BUILT: dict[str, tuple[tuple[str, str, bool], ...]] = {
+    "xc7": (("pynq_z2", "pynq", False), ("pynq_z2", "wide", True), ("arty_a7_100t", "wide", True)),
+    "gowin": (("tang_nano_20k", "nano", False),),
+}
 
 
 def calibrate(
@@ -28,26 +31,30 @@ def calibrate(
     *,
     file: Path | None = None,
     routed: Callable[[NpuConfig, str], float] = routed_mhz,
+    digest: Callable[[NpuConfig], str] = designs.digest,
 ) -> None:
-    """Builds the bitstreams of a family, a quarter of an hour each unless they are kept, and writes the family's file.
+    """Builds the bitstreams of a family, a quarter of an hour each unless their designs are in the file, and writes it.
 
     Args:
         family: one of `BUILT`.
         report: takes a line about each bitstream, and one about the fit.
         file: the family's file; by default the one that is shipped.
-        routed: the clock in MHz of a preset's bitstream.
+        routed: the clock in MHz of a preset's bitstream for a board.
+        digest: the digest of a configuration's design.
 
     Raises:
         FpgaError: a build failed, or the file cannot be written.
     """
+    file = file or calibration_file(family)
+    known = {(p["board"], p["design"]): p["routed_mhz"] for p in (read_json(file) or {"points": []})["points"]}
     entries = []
-    for name, held_back in BUILT[family]:
+    for board, name, held_back in BUILT[family]:
         config = PRESETS[name]
-        entries.append({
-            "held_back": held_back, "config": config.to_dict(), "design": designs.digest(config),
-            "routed_mhz": [routed(config, family)],
-        })  # fmt: skip
-    _write(file or calibration_file(family), family, entries, report)
+        design = digest(config)
+        clocks = known.get((board, design)) or [routed(config, board)]
+        entries.append({"board": board, "held_back": held_back, "config": config.to_dict(), "design": design,
+                        "routed_mhz": clocks})  # fmt: skip
+    _write(file, family, entries, report)
 
 
 def fit_again(family: str, report: Callable[[str], object] = print, *, file: Path | None = None) -> None:
@@ -69,7 +76,8 @@ def _write(file: Path, family: str, entries: list[dict[str, Any]], report: Calla
     for entry, mhz in zip(entries, placed):
         errors = [mhz * routed / clock - 1 for clock in entry["routed_mhz"]]
         said = ", ".join(f"{clock:.1f} MHz {error:+.1%}" for clock, error in zip(entry["routed_mhz"], errors))
-        report(f"{'held back' if entry['held_back'] else 'fitted'}: {entry['config']['name']}: {said} by the model")
+        side, name = "held back" if entry["held_back"] else "fitted", entry["config"]["name"]
+        report(f"{side}: {name} on {entry['board']}: {said} by the model")
         held += [abs(error) for error in errors if entry["held_back"]]
     stored = {
         "family": family,

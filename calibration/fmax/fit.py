@@ -104,7 +104,7 @@ def calibrate(
         report: takes a line about each point, and one about the fit.
         file: the family's file; by default the one that is shipped.
         placed: places a configuration on a family.
-        routed: the clock in MHz of a preset's bitstream.
+        routed: the clock in MHz of a preset's bitstream for a board.
 
     Raises:
         FpgaError: the family has no flow for it, too few points could be placed, or the file cannot be written.
@@ -124,7 +124,7 @@ def calibrate(
         )
         point = {"design": designs.digest(config), "lut": found.lut, "placed_mhz": found.mhz}
         entries.append({"held_back": held_back, "config": config.to_dict(), **point})
-    clocks = {name: routed(PRESETS[name], family) for name in ROUTED}
+    clocks = {name: routed(PRESETS[name], PLACED_ON[family]) for name in ROUTED}
     _write(file or calibration_file(family), family, entries, clocks, report)
 
 

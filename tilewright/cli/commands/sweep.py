@@ -159,14 +159,21 @@ def _lasting(seconds: float) -> str:
 def _area_note(model: Any, family: str) -> str:
     """The stated error of the area model."""
     errors = ", ".join(f"{count} {error:.1%}" for count, error in model.error.items())
-    note = f"area by the model of {family}; largest error against Yosys on held-back points: {errors}"
-    return f"{note}; the RTL has changed since, so it may be larger" if model.changed else note
+    return f"area by the model of {family}; largest error against Yosys on held-back points: {errors}"
 
 
 def _clock_note(model: Any, family: str) -> str:
     """The stated error of the model of the clock."""
-    note = f"clock by the model of {family}; {model.evidence}"
-    return f"{note}; the RTL has changed since, so it may be larger" if model.changed else note
+    return f"clock by the model of {family}; {model.evidence}"
+
+
+def _reach(model: Any, outcome: Any, space: Any) -> str:
+    """What else is to be known of a model's error: other RTL, and sizes of the front that it was not calibrated on."""
+    sizes = (size for point in outcome.front for size in model.beyond(space.point(point["assignment"]).config))
+    found = "; the RTL has changed since, so it may be larger" if model.changed else ""
+    if extrapolated := ", ".join(dict.fromkeys(sizes)):
+        found += f"; the best points are beyond what it was calibrated on: {extrapolated}"
+    return found
 
 
 def _print_fastest(outcome: Any, space: Any, console: Console) -> None:
@@ -272,9 +279,9 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
     if unlike := left_to_cpu(outcome.points):
         click.echo(f"note: {unlike}", err=True)
     if outcome.area_model is not None:
-        click.echo(_area_note(outcome.area_model, space.family))
+        click.echo(_area_note(outcome.area_model, space.family) + _reach(outcome.area_model, outcome, space))
     if outcome.clock_model is not None:
-        click.echo(_clock_note(outcome.clock_model, space.family))
+        click.echo(_clock_note(outcome.clock_model, space.family) + _reach(outcome.clock_model, outcome, space))
     if any("microjoules" in name for named in (*space.objectives, *space.constraints) for name in named.names):
         for line in registry.service("energy tables").staleness(meter().load()):
             click.echo(line)

@@ -53,6 +53,10 @@ def test_measurements_are_stale_once_a_design_is_known_to_differ(elaborated: lis
     assert designs.changed(same) == [] and designs.changed(other) == ["tiny"]
 
 
+def test_a_measurement_without_a_digest_is_of_another_design(elaborated: list[str]) -> None:
+    assert designs.changed([(NANO, designs.digest_of("nano")), (TINY, "")]) == ["tiny"] and elaborated == []
+
+
 @pytest.mark.parametrize("model", [area.load("ecp5"), fmax.load("ecp5")], ids=["area", "fmax"])
 def test_models_are_stamped_with_all_their_machines(
     model: area.AreaModel | fmax.FmaxModel, elaborated: list[str]
