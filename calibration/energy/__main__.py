@@ -15,22 +15,33 @@ from tilewright.fpga.bare.command import one_line_errors
 from tilewright.isa.config import NpuConfig
 
 
-@click.command(epilog="\b\nExamples:\n  python -m calibration.energy\n  python -m calibration.energy tiny\n")
+@click.command(
+    epilog=(
+        "\b\nExamples:\n  python -m calibration.energy\n  python -m calibration.energy tiny\n"
+        "  python -m calibration.energy tiny --today\n"
+    )
+)
 @click.argument("config", required=False)
 @click.option(
     "--truth", "mode", flag_value="truth", help="Measure the truth (hours; what is known is kept), fit, write."
 )
 @click.option("--fit", "mode", flag_value="fit", help="Fit the stored truth again.")
 @click.option("--check", "mode", flag_value="check", help="Look whether the RTL still makes the designs measured.")
+@click.option(
+    "--today", "mode", flag_value="today", help="Measure CONFIG's gates of today, and judge the model by them."
+)
 @click.option("--glitches", "mode", flag_value="glitches", help="What toggles before it settles adds, on `tiny`.")
 @click.option("--machines", type=click.IntRange(2, len(points.MACHINES)), help="With --truth: only the first ones.")
 @click.option("--nm", type=click.FloatRange(1, 1000), help="With --truth: length of $TILEWRIGHT_LIBERTY's process.")
 @click.option("--output", type=click.Path(path_type=Path), help="With --truth: the file, for what is not shipped.")
 def main(config: str | None, mode: str | None, machines: int | None, nm: float | None, output: Path | None) -> None:
-    """Errors of the energy model; with CONFIG (a preset or file), what each event costs there."""
+    """Errors of the energy model; with CONFIG (a preset or file), what each event costs there, or with --today how far
+    off the model is there."""
     with one_line_errors():
-        if config is not None and mode is not None:
-            raise UsageError(f"CONFIG is for what events cost, not for --{mode}")
+        if config is not None and mode not in (None, "today"):
+            raise UsageError(f"CONFIG is for what events cost and for --today, not for --{mode}")
+        if config is None and mode == "today":
+            raise UsageError("--today needs CONFIG, the machine")
         for name, value in (("machines", machines), ("nm", nm), ("output", output)):
             if value is not None and mode != "truth":
                 raise UsageError(f"--{name} is for --truth")
@@ -42,6 +53,8 @@ def main(config: str | None, mode: str | None, machines: int | None, nm: float |
             fit.check(click.echo)
         elif mode == "glitches":
             _glitches()
+        elif config is not None and mode == "today":
+            fit.judge(NpuConfig.load(config), click.echo)
         elif config is not None:
             _costs(NpuConfig.load(config))
         else:

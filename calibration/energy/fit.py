@@ -201,6 +201,25 @@ def fit_again(report: Callable[[str], object]) -> None:
     write(made, model.CALIBRATION, report)
 
 
+def judge(config: NpuConfig, report: Callable[[str], object]) -> None:
+    """Measures all programs on a machine as its RTL is today, and says how far off the shipped model is on them; stores
+    nothing.
+
+    Raises:
+        TilewrightError: a tool or the library is missing, or a tool failed.
+    """
+    library = liberty.load()
+    _, entries = truth.measure_all(
+        [(config, True)], list(points.POINTS), library, technology_of(library, None), [], report
+    )
+    off = np.abs(errors(stored()["coefficients"], entries, {config.name: config}))
+    worst = entries[int(off.argmax())]["program"]
+    report(
+        f"the shipped model on {config.name} as it is today: {len(entries)} programs, mean error {off.mean():.1%}, "
+        f"largest {off.max():.1%} ({worst})"
+    )
+
+
 def check(report: Callable[[str], object]) -> None:
     """Elaborates the machines of the shipped model and compares their designs with those that were measured.
 

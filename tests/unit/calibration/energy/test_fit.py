@@ -46,7 +46,8 @@ def test_command_line_says_errors_and_costs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["tiny", "--fit"], "CONFIG is for what events cost, not for --fit"),
+        (["tiny", "--fit"], "CONFIG is for what events cost and for --today, not for --fit"),
+        (["--today"], "--today needs CONFIG"),
         (["--fit", "--machines", "3"], "--machines is for --truth"),
         (["--nm", "45"], "--nm is for --truth"),
         (["--check", "--output", "x.json"], "--output is for --truth"),
