@@ -28,6 +28,8 @@ _WIDE_ROWS = PRESETS["wide"].with_(name="wide_rows", row_unit=1)
 _CODED = PRESETS["small"].with_(name="coded", vector_passes=2, weight_codes=16)
 #: The same with results of 16 bits, on the smallest array.
 _EXTRAS = PRESETS["tiny"].with_(name="extras", vector_passes=2, weight_codes=16, wide_results=1)
+#: Two outputs to a multiplier, which only families with wide multipliers save blocks by.
+_PACKED = PRESETS["small"].with_(name="packed", packed_products=1)
 #: Arrays beyond 16 x 16, with as few lanes of VECTOR as can be: minutes each.
 _HUGE = NpuConfig(
     name="huge", block_in=32, block_out=32, vector_passes=4, act_rows=4096, wgt_tiles=128, acc_rows=512,
@@ -49,8 +51,10 @@ _CHOSEN = {
 #: The points of families whose fit begins with the coefficients of another one, each with whether it is held back.
 _FEWER = {
     "tiny": False, "rows": False, "extras": False, "small": False, "base": True, "tall": True, "point6": True,
-    "huge": False,
+    "nano": True, "huge": False,
 }  # fmt: skip
+#: More points of one of these families.
+_MORE = {"xc7": {"packed": True}}
 _CHOICES = {
     "act_rows": (512, 1024, 2048, 4096, 8192),
     "act_banks": (2, 4, 8),
@@ -88,10 +92,11 @@ def points(family: str) -> list[tuple[NpuConfig, bool]]:
     held = [(draw(shape, f"held{n}"), True) for n, shape in enumerate(_HELD_BACK)]
     fitted = [(draw(shape, f"point{n}"), False) for n, shape in enumerate(_FITTED)]
     whole = [(config, False) for config in (PRESETS["tiny"], PRESETS["wide"], *_ROWS, _EXTRAS, _HUGE)]
-    judged = [PRESETS[name] for name in ("small", "base", "double", "quad")]
-    judged += [_SMALL_ROWS, _WIDE_ROWS, _ODD, _CODED, _TALL]
+    judged = [PRESETS[name] for name in ("nano", "small", "base", "double", "quad")]
+    judged += [_SMALL_ROWS, _WIDE_ROWS, _ODD, _CODED, _PACKED, _TALL]
     whole += [(config, True) for config in judged]
     every = {config.name: (config, held_back) for config, held_back in [*whole, *held, *fitted]}
     if family not in _CHOSEN:
-        return [(every[name][0], held_back) for name, held_back in _FEWER.items()]
+        named = _FEWER | _MORE.get(family, {})
+        return [(every[name][0], held_back) for name, held_back in named.items()]
     return [every[name] for name in _CHOSEN[family]]

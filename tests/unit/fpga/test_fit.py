@@ -44,21 +44,22 @@ def test_it_is_a_lower_bound(name: str, config: str) -> None:
 @pytest.mark.parametrize(
     ("board", "config"),
     [
-        ("ulx3s_85f", "large"),
-        ("orangecrab_85f", "large"),
-        ("tang_nano_20k", "small"),
-        ("pynq_z2", "large"),
-        ("ultra96_v2", "large"),
+        ("ulx3s_85f", PRESETS["large"]),
+        ("orangecrab_85f", PRESETS["large"]),
+        ("tang_nano_20k", PRESETS["small"]),
+        ("pynq_z2", PRESETS["large"]),
+        ("ultra96_v2", PRESETS["large"].with_(block_in=64)),
     ],
+    ids=lambda one: one if isinstance(one, str) else one.name,
 )
-def test_what_cannot_fit(board: str, config: str) -> None:
+def test_what_cannot_fit(board: str, config: NpuConfig) -> None:
     chosen = board_named(board)
     with pytest.raises(FpgaError) as error:
-        require_fit(chosen, preset(config), point_of(chosen, preset(config)))
+        require_fit(chosen, config, point_of(chosen, config))
     text = str(error.value)
     assert "\n" not in text and f"cannot fit on {board}" in text and "fit: " in text.replace("estimate: ", "fit: ")
     family = {"ultra96_v2": "xc7"}.get(board, chosen.family)  # UltraScale+ has no model of its own
-    assert f"{estimate(preset(config), family).lut:,} LUTs" in text and f"{chosen.capacity.lut:,}" in text
+    assert f"{estimate(config, family).lut:,} LUTs" in text and f"{chosen.capacity.lut:,}" in text
     assert ("of xc7, another family" in text) == (board == "ultra96_v2")
 
 

@@ -39,7 +39,8 @@ def test_stored_error_is_that_of_the_stored_points(family: str) -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("family", area.calibrated())
 def test_large_arrays_do_not_move_small_ones(family: str) -> None:
-    """A large array only says what products of further outputs cost more, and its own LUTs come out."""
+    """A large array only says what products of further outputs cost more, and its own LUTs come out, or somewhat more
+    where they cost nothing more."""
     stored = json.loads(model.calibration_file(family).read_text())
     points = [
         (NpuConfig.from_dict(p["config"]), Resources(**{count: p[count] for count in model.COUNTS}))
@@ -54,7 +55,8 @@ def test_large_arrays_do_not_move_small_ones(family: str) -> None:
             k: v for k, v in alone[count].items() if k != model.BEYOND
         }
     for config, found in large:
-        assert area.estimate(config, family).lut == pytest.approx(found.lut, rel=0.01)
+        above = area.estimate(config, family).lut / found.lut - 1
+        assert -0.01 <= above <= (0.01 if known["lut"][model.BEYOND] else LUT_BAR)
 
 
 @pytest.mark.medium
