@@ -94,7 +94,7 @@ def routed_mhz(config: NpuConfig, board: str, *, build: Callable[..., Report] = 
     """
     chosen = board_named(board)
     point = chosen.points[config.name]
-    tools = _versions(chosen.family)
+    tools = _versions(getattr(chosen, "family", ""))  # a board of another kind need not name one
     kept = cache_file("routed", board, repr(point), config.to_json(), sources_digest(), *tools)
     found = read_json(kept)
     if found is None:
