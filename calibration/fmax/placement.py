@@ -20,6 +20,8 @@ from tilewright.fpga.flows.synthesis import SYNTHESIS
 from tilewright.fpga.flows.tools import Stopwatch, run
 from tilewright.fpga.points import board_named
 from tilewright.fpga.report import Report
+from tilewright.fpga.uart_board import UartBoard
+from tilewright.fpga.zynq.boards import ZynqBoard
 from tilewright.isa.config import NpuConfig
 
 #: The board whose SoC is placed, by FPGA family.
@@ -94,7 +96,8 @@ def routed_mhz(config: NpuConfig, board: str, *, build: Callable[..., Report] = 
     """
     chosen = board_named(board)
     point = chosen.points[config.name]
-    tools = _versions(getattr(chosen, "family", ""))  # a board of another kind need not name one
+    assert isinstance(chosen, UartBoard | ZynqBoard)
+    tools = _versions(chosen.family)
     kept = cache_file("routed", board, repr(point), config.to_json(), sources_digest(), *tools)
     found = read_json(kept)
     if found is None:
