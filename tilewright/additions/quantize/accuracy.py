@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import onnx
 
 from tilewright.quantize import classes, correction, norms, precision, ranges, times
 from tilewright.quantize.decision import Candidate, Decision
@@ -27,7 +28,9 @@ from tilewright.quantize.equalise import equalise
 from tilewright.quantize.judging import FLIPS, Judge, Measured
 from tilewright.quantize.layers import Kind, Network
 from tilewright.quantize.metric import Task
+from tilewright.quantize.plain import quantises_all, with_outputs
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
+from tilewright.quantize.rounding import LIMIT
 from tilewright.quantize.splitting import split
 
 TARGET = 20.0
@@ -83,13 +86,14 @@ class Accuracy:
 
 def tune(
     recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress | None = None, task: Task | None = None,
-    every: Samples | None = None,
+    every: Samples | None = None, plain: onnx.ModelProto | None = None,
 ) -> Decision:  # fmt: skip
     """Recipes with ranges, weights, biases and precisions, and which of them to take. The given one is left unchanged.
 
     Args:
         task: the user's metric, which counts beside the SQNR.
         every: what ranges have to hold: `samples`, and those held back to measure on; `samples` by default.
+        plain: the network of onnxruntime's plain quantiser; see `plain`.
 
     Raises:
         UsageError: a pattern that no node has, or onnxruntime cannot run the model on a sample; the metric fails.
@@ -98,10 +102,14 @@ def tune(
     asked = precision.by_patterns(network, wanted.keep_float, wanted.int16)
     outputs = len(recipe.model.graph.output)
     with classes.extra_outputs(recipe.model):
-        plain = replace(recipe, precision={**recipe.precision, **asked})
+        first = replace(recipe, precision={**recipe.precision, **asked})
         judge = Judge(recipe.model, samples, task, outputs)
-        user = len(network.float_outputs()) or len(Network(recipe.model).float_outputs())
-        found = _Search(plain, samples, every or samples, wanted, user, judge, progress).run()
+        only = plain is not None and wanted.ranges is None and not asked and recipe.limit == LIMIT
+        plain = with_outputs(plain, recipe.model) if only else None
+        count = len(network.float_outputs()) or len(Network(recipe.model).float_outputs())
+        found = _Search(first, samples, every or samples, wanted, count, judge, progress, plain).run()
+    if plain is not None:
+        classes.drop_outputs(plain, outputs)
     for one in found.candidates:
         if one.measured.recipe.model is not recipe.model:
             classes.drop_outputs(one.measured.recipe.model, outputs)
@@ -113,13 +121,15 @@ class _Search:
 
     Args:
         outputs: float outputs of the user's model, which come first; where it has integers only, the scores of these.
+        written: the plain quantiser's network.
     """
 
     def __init__(
         self, recipe: Recipe, samples: Samples, every: Samples, wanted: Accuracy, outputs: int, judge: Judge,
-        progress: Progress | None,
+        progress: Progress | None, written: onnx.ModelProto | None,
     ) -> None:  # fmt: skip
         self.recipe, self.samples, self.wanted, self.progress = recipe, samples, wanted, progress
+        self.written = written
         self.every, self.outputs = every, outputs
         self.judge = judge
         self.goal = None if wanted.target is None else wanted.target + MARGIN
@@ -129,7 +139,7 @@ class _Search:
 
     def run(self) -> Decision:
         best = self._in_8_bits()
-        self.plain = best.recipe
+        self.plain = replace(best.recipe, written=None)
         if self.wanted.fit:
             best = self._fitted(self.plain).better(best)
         floor, best = self._keep_recurrent(best)
@@ -146,9 +156,11 @@ class _Search:
         """
         whole = precision.recurrent(self.plain)
         if not whole or self.goal is None or not self.wanted.must_pay or not best.noise.size:
-            return -np.inf, best
+            written = self.candidates[0].measured.recipe.written is not None
+            return self.candidates[0].decibels - SLACK if written else -np.inf, best
         first = self.candidates[0].measured.recipe
-        measured = self.judge.measure(first.with_precision({**first.precision, **whole}))
+        kept = replace(first.with_precision({**first.precision, **whole}), written=self.written)
+        measured = self.judge.measure(kept)
         plain = Candidate.of("recurrent layers in floats, minmax", measured, self.outputs)
         floor = plain.decibels - SLACK
         if self._worst(best) >= floor:
@@ -196,11 +208,15 @@ class _Search:
         return best
 
     def _with_ranges(self, name: str, recipe: Recipe, best: Measured | None = None) -> Measured:
-        """The best of the ways to find ranges, and of what was the best before."""
+        """The best of the ways to find ranges, and of what was the best before. The first of all, by extremes, is the
+        plain quantiser's network, unless that leaves products in floats."""
         methods = [self.wanted.ranges] if self.wanted.ranges else ["minmax", "mse"]
         room = self.wanted.ranges is None
         for method, found in ranges.find_all(recipe.model, self.every, methods, self.progress, room, self.seen).items():
-            measured = self._measure(f"{name}{method}", replace(recipe, ranges=found))
+            made = replace(recipe, ranges=found)
+            if best is None and self.written is not None and quantises_all(self.written):
+                method, made = "plain", replace(made, written=self.written)
+            measured = self._measure(f"{name}{method}", made)
             best = measured if best is None else measured.better(best)
         assert best is not None
         return best

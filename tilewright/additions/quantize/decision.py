@@ -64,6 +64,10 @@ class Candidate:
         """Products and other layers not in 8 bits."""
         return self.kept, self.others
 
+    def better(self, other: Candidate) -> bool:
+        """Whether it is clearly better than another one."""
+        return self.measured.better(other.measured) is self.measured
+
     def __str__(self) -> str:
         what = f"{self.decibels:.1f} dB, about {_count(self.cycles)} cycles"
         others = f"{self.others} other layer{'' if self.others == 1 else 's'}"
@@ -93,8 +97,7 @@ class Decision:
     Attributes:
         goal: dB that every output should have; None where nothing was to be kept in floats.
         pays: whether what is kept in floats has to pay its time; else the goal is wanted at any price.
-        floor: dB that the worst output has to have where any candidate has them: those of the plain quantiser, which
-            leaves recurrent layers in floats.
+        floor: dB that the worst output has to have where any candidate has them: those of the plain quantiser.
         plain: that quantiser's network where it is better, but leaves nearly all in floats, so that it is no floor.
     """
 
@@ -108,7 +111,8 @@ class Decision:
     def fastest(self) -> Candidate:
         """The best candidate of those that keep least in floats: the first, unless another is clearly better."""
         least = min(x.in_floats for x in self.candidates)
-        better = lambda best, x: x if x.measured.better(best.measured) is x.measured else best
+        enough = lambda best, x: x.decibels >= min(self.floor, best.decibels) and x.better(best)
+        better = lambda best, x: x if enough(best, x) else best
         return functools.reduce(better, (x for x in self.candidates if x.in_floats == least))
 
     @property
@@ -119,7 +123,9 @@ class Decision:
             return first
         price = PRICE if self.pays else 1e-3  # of two that reach the goal, the faster one
         value = lambda x: x.measured.level(goal) - price * math.log2(x.cycles / first.cycles)
-        others = [first, *(x for x in self.candidates if x.in_floats > first.in_floats)]
+        sure = self.pays and first.decibels >= self.floor
+        dearer = [x for x in self.candidates if x.in_floats > first.in_floats and (x.better(first) or not sure)]
+        others = [first, *dearer]
         return max([x for x in others if x.decibels >= self.floor] or others, key=value)
 
     @property

@@ -22,10 +22,11 @@ from tilewright.quantize.masks import add_masks
 from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.metric import Comparison, compare, read_labels, task_of
 from tilewright.quantize.model_inputs import inputs_of
-from tilewright.quantize.observe import runner
+from tilewright.quantize.observe import copied, runner
 from tilewright.quantize.options import QuantizeOptions
+from tilewright.quantize.plain import plain_network
 from tilewright.quantize.precision import of_kind
-from tilewright.quantize.prepare import fix, infer_shapes, prepare, read, require_products, require_same
+from tilewright.quantize.prepare import fix, infer_shapes, read, require_products, require_same, rewrite, tidy
 from tilewright.quantize.qoperator import write_qoperator
 from tilewright.quantize.recipe import Recipe
 from tilewright.quantize.rounding import LIMIT, LIMIT_OF_4_BITS
@@ -153,7 +154,8 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     if kind != "float32":
         halves.widen(given)
     inputs_of(given)
-    prepared = prepare(given)
+    rewritten = rewrite(given)
+    prepared = tidy(copied(rewritten))
     trim_heap()
     samples = samples_of(data, inputs_of(prepared), o.images, o.values or ())
     calibration, held = split(samples, o.held_back)
@@ -174,8 +176,9 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     if o.form == "qoperator":  # onnxruntime's quantiser rounds the weights there, and knows no recurrent steps
         wanted = replace(wanted, fit=False)
         recipe = recipe.with_precision(of_kind(recipe, Kind.RECURRENT))
-    del given, prepared  # memory: large models stand here several times
-    decision = tune(recipe, calibration, wanted, o.progress, task_of(o.metric, known, calibration), samples)
+    plain = plain_network(rewritten, recipe, samples) if o.form == "qdq" and not o.whole else None
+    del given, rewritten, prepared  # memory: large models stand here several times
+    decision = tune(recipe, calibration, wanted, o.progress, task_of(o.metric, known, calibration), samples, plain)
     recipe = decision.chosen.measured.recipe
 
     written = write(recipe) if o.form == "qdq" else write_qoperator(recipe)

@@ -110,11 +110,23 @@ def prepare(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values
         UsageError: shapes or values do not fit, the operator set cannot be upgraded, or onnxruntime cannot load the
             model.
     """
-    made = upgrade(inline_branches(fix(model, shapes, values)))
+    return tidy(rewrite(fix(model, shapes, values)))
+
+
+def rewrite(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in operators that the NPU has, optimised; the first half of `prepare`. This is what onnxruntime's plain
+    quantiser gets, too."""
+    made = upgrade(inline_branches(model))
     constants_to_initializers(made)
     made = infer_shapes(optimise(made))
     name_nodes(made)
-    if shorten(made) | flatten(made) | split_inputs(made) | expand(made):
+    return infer_shapes(made) if shorten(made) | flatten(made) | expand(made) else made
+
+
+def tidy(made: onnx.ModelProto) -> onnx.ModelProto:
+    """What `rewrite` has made, changed in place, with all that can be folded in its products; the second half of
+    `prepare`."""
+    if split_inputs(made):
         made = infer_shapes(made)
     fold(made)
     own_constants(made)

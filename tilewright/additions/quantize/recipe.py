@@ -79,6 +79,7 @@ class Recipe:
         activation: "int8" or "uint8", for layers of precision INT8.
         per_channel: one scale per output channel of weights.
         limit: greatest absolute value of weights of products, 127 or 7; see `writing.limit_of`.
+        written: the quantised model, where another quantiser has written it; all else then says what it is like.
     """
 
     model: onnx.ModelProto
@@ -88,10 +89,11 @@ class Recipe:
     activation: str = "int8"
     per_channel: bool = True
     limit: int = 127
+    written: onnx.ModelProto | None = None
 
     def precision_of(self, layer: str) -> Precision:
         return self.precision.get(layer, Precision.INT8)
 
     def with_precision(self, precision: Mapping[str, Precision]) -> Recipe:
         """Returns this recipe with other precisions."""
-        return replace(self, precision=dict(precision))
+        return replace(self, precision=dict(precision), written=None)

@@ -25,7 +25,7 @@ from tilewright.quantize.integers import (
 )
 from tilewright.quantize.layers import SCATTERS, Kind, Layer, Network
 from tilewright.quantize.masks import least_of_constants
-from tilewright.quantize.observe import without_constants
+from tilewright.quantize.observe import copied, without_constants
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
 from tilewright.quantize.recurrent_integers import IntegerSteps
 from tilewright.quantize.recurrent_steps import states_of, sums_of, value_name, values_of
@@ -83,7 +83,7 @@ def write(recipe: Recipe) -> onnx.ModelProto:
     Raises:
         KeyError: a range is missing.
     """
-    return _Writer(recipe).write()
+    return _Writer(recipe).write() if recipe.written is None else copied(recipe.written)
 
 
 class _Writer:

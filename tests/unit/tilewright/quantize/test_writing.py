@@ -13,10 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
-from tilewright.quantize import quantize, ranges
+from tilewright.quantize import ranges
+from tilewright.quantize.accuracy import Accuracy
 from tilewright.quantize.correction import correct
 from tilewright.quantize.integers import hold_bias, parameters
 from tilewright.quantize.layers import Kind, Network, tensors_to_observe
+from tilewright.quantize.model import Quantized, quantize_onnx
 from tilewright.quantize.observe import Observer, runner
 from tilewright.quantize.prepare import prepare
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
@@ -27,6 +29,11 @@ RANDOM = np.random.default_rng(1)
 
 def weights(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def quantize(model: onnx.ModelProto, data: Any, **options: Any) -> Quantized:
+    """Without the plain quantiser's network, which others write."""
+    return quantize_onnx(model, data, accuracy=Accuracy(ranges="mse"), **options)
 
 
 def node(op: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:

@@ -1,0 +1,109 @@
+"""The network that onnxruntime's plain quantiser, `quantize_static`, makes of the same samples: the candidate to beat.
+
+QDQ, a scale for each output channel of weights, extremes as ranges. The quantiser is given the extremes, which are
+looked at piece by piece: its own calibration keeps every tensor of a run in memory. All else is what it writes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from tilewright.common import temporary
+from tilewright.common.quiet import quiet
+from tilewright.errors import UsageError
+from tilewright.quantize.layers import PRODUCTS, SCATTERS
+from tilewright.quantize.observe import observe
+from tilewright.quantize.recipe import Recipe, Samples
+from tilewright.quantize.recurrent_ops import GATES
+
+_READ, _MADE = "_DequantizeLinear_Output", "_QuantizeLinear_Input"
+
+
+def plain_network(model: onnx.ModelProto, recipe: Recipe, samples: Samples) -> onnx.ModelProto | None:
+    """What the plain quantiser writes, but that a tensor has the name of its dequantised value, as in `writing`; None
+    where the quantiser fails.
+
+    Args:
+        model: the float model, optimised, with the sizes of its inputs; left unchanged.
+        recipe: says which type activations have, and whether weights have a scale per channel.
+        samples: that ranges have to hold.
+    """
+    from onnxruntime.quantization import CalibrationMethod, QuantType
+    from onnxruntime.quantization.calibrate import TensorData, TensorsData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+    from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
+    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    activation = QuantType.QInt8 if recipe.activation == "int8" else QuantType.QUInt8
+    try:
+        with quiet(), temporary.Folder(prefix="tilewright-quantize-") as folder:
+            path = Path(folder) / "float.onnx"
+            onnx.save(model, path)
+            quant_pre_process(path, path, skip_symbolic_shape=True)
+            given = load_model_with_shape_infer(path)
+            ranges = {k: TensorData(lowest=v[:1], highest=v[1:]) for k, v in _extremes(given, samples).items()}
+            quantizer = QDQQuantizer(
+                given, recipe.per_channel, False, QuantType.QInt8, activation,
+                TensorsData(CalibrationMethod.MinMax, ranges), [], [], [*QLinearOpsRegistry, *QDQRegistry], {},
+            )  # fmt: skip
+            quantizer.quantize_model()
+            quantizer.model.topological_sort()
+    except UsageError:
+        raise
+    except Exception:  # it knows not every model
+        return None
+    return _renamed(quantizer.model.model)
+
+
+def with_outputs(written: onnx.ModelProto | None, model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """The plain quantiser's network with all outputs of the float model, added in place; None if it lacks one."""
+    if written is None:
+        return None
+    made, count = {name for node in written.graph.node for name in node.output}, len(written.graph.output)
+    more = model.graph.output[count:]
+    written.graph.output.extend(onnx.ValueInfoProto(name=x.name, type=x.type) for x in more)
+    return written if all(x.name in made for x in more) else None
+
+
+def quantises_all(written: onnx.ModelProto) -> bool:
+    """Whether the plain quantiser's network leaves nothing that multiplies, and no cache, in floats."""
+    integers = {node.output[0] for node in written.graph.node if node.op_type == "DequantizeLinear"}
+    floats = (node for node in written.graph.node if not integers.issuperset(node.input[:2]))
+    return not any(node.op_type in PRODUCTS or node.op_type in GATES or node.op_type in SCATTERS for node in floats)
+
+
+def _extremes(model: onnx.ModelProto, samples: Samples) -> dict[str, np.ndarray]:
+    """Least and greatest value of every float tensor over all samples, float32[2]."""
+    infos = [*model.graph.value_info, *model.graph.input, *model.graph.output]
+    real = {x.name for x in infos if x.type.tensor_type.elem_type == TensorProto.FLOAT}
+    real -= {x.name for x in model.graph.initializer}
+    found: dict[str, np.ndarray] = {}
+
+    def take(name: str, value: np.ndarray) -> None:
+        if value.size:
+            both = np.array([np.nanmin(value), np.nanmax(value)], np.float32)
+            before = found.get(name, both)
+            found[name] = np.array([np.fmin(before[0], both[0]), np.fmax(before[1], both[1])], np.float32)
+
+    observe(model, samples, sorted(real), take)
+    return found
+
+
+def _renamed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, changed in place: the value that a node writes and the dequantised one exchange names."""
+    made = {name for node in model.graph.node for name in node.output}
+    pairs = [name for name in made if f"{name}{_READ}" in made]
+    names = {name: f"{name}{_MADE}" for name in pairs} | {f"{name}{_READ}": name for name in pairs}
+    for node in model.graph.node:
+        for tensors in (node.input, node.output):
+            for at, name in enumerate(tensors):
+                tensors[at] = names.get(name, name)
+    infos = [x for x in model.graph.value_info if x.name not in names]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(infos)
+    return model
