@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 
 from tilewright.quantize import classes, correction, norms, precision, ranges, times
-from tilewright.quantize.decision import Candidate, Decision
+from tilewright.quantize.decision import SLACK, Candidate, Decision
 from tilewright.quantize.equalise import equalise
 from tilewright.quantize.judging import FLIPS, Judge, Measured
 from tilewright.quantize.layers import Kind, Network
@@ -42,11 +42,11 @@ BEST_TARGET = 40.0
 MARGIN = 1.5
 """Margin above the target on calibration samples, in dB: other samples are worse."""
 
-SLACK = 0.5
-"""Accuracy that may be given up beside the plain quantiser, in dB."""
-
 MOST_FLOATS = 0.1
 """Share of the multiply-accumulates that may stay in floats without being asked for."""
+
+_MOST_BY_FIT = 2.0
+"""dB that fitting gains where steps of recurrent layers have 8 bits, at most."""
 
 _MOSTLY = 0.9
 """Share of the multiply-accumulates in floats from which on a plain quantiser is none to compare with."""
@@ -129,55 +129,80 @@ class _Search:
         progress: Progress | None, written: onnx.ModelProto | None,
     ) -> None:  # fmt: skip
         self.recipe, self.samples, self.wanted, self.progress = recipe, samples, wanted, progress
-        self.written = written
+        self.written, self.steps = written, precision.of_kind(recipe, Kind.RECURRENT)
+        self.quick = self.steps if wanted.target is not None and wanted.must_pay else {}
         self.every, self.outputs = every, outputs
         self.judge = judge
         self.goal = None if wanted.target is None else wanted.target + MARGIN
         self.candidates: list[Candidate] = []
+        self.beat: Candidate | None = None
         self.beside: Candidate | None = None
+        self.free = False  # from what the plain quantiser has, which is none to choose
         self.seen = ranges.Seen()
 
     def run(self) -> Decision:
+        plain = self._plain_with_recurrent()
+        if plain is not None and plain.share <= MOST_FLOATS:
+            self.beat = plain
+            self.candidates.append(plain)
+            if self.goal is not None and plain.measured.reaches(self.goal):  # more gains nothing, and takes long
+                self._measure("all in 8 bits", plain.measured.recipe.with_precision(self.recipe.precision))
+                return self._decision()
+        self.free = plain is not None and plain.share > MOST_FLOATS
         best = self._in_8_bits()
-        self.plain = replace(best.recipe, written=None)
-        if self.wanted.fit:
+        if self.candidates[0].measured.recipe.written is not None and self.beat is None:
+            self.beat = self.candidates[0]
+        self.plain = replace(best.recipe, precision=self._without_steps(best.recipe), written=None)
+        if self.plain.precision != best.recipe.precision:
+            best = self._measure("all in 8 bits", self.plain)
+        hopeless = self.free and plain is not None and self._worst(best) < plain.decibels - SLACK - _MOST_BY_FIT
+        if self.wanted.fit and not hopeless:
             best = self._fitted(self.plain).better(best)
-        floor, best = self._keep_recurrent(best)
+        floor = -np.inf
+        if plain is not None and self.free and self._worst(best) < plain.decibels - SLACK:
+            floor, best = self._keep_recurrent(best, plain)
         if self.goal is not None and best.noise.size and not best.reaches(self.goal):
             self._keep_floats(best, self.goal)
-        return Decision(self.candidates, self.goal, self.wanted.must_pay, floor, self.beside)
+        return self._decision(floor)
 
-    def _keep_recurrent(self, best: Measured) -> tuple[float, Measured]:
-        """Measures candidates with recurrent layers in floats where the best is below the plain quantiser, which leaves
-        such layers as they are.
+    def _decision(self, floor: float = -np.inf) -> Decision:
+        return Decision(self.candidates, self.goal, self.wanted.must_pay, floor, self.beat, self.beside)
+
+    def _without_steps(self, recipe: Recipe) -> dict[str, Precision]:
+        """The precisions, with the steps of recurrent layers in 8 bits again."""
+        return {k: v for k, v in recipe.precision.items() if k not in self.quick}
+
+    def _plain_with_recurrent(self) -> Candidate | None:
+        """The plain quantiser's network where that has recurrent layers, which it leaves in floats; None if it cannot
+        decide anything."""
+        whole = precision.recurrent(self.recipe)
+        if not whole or self.goal is None or not self.wanted.must_pay:
+            return None
+        found = ranges.find_all(self.recipe.model, self.every, ["minmax"], self.progress, seen=self.seen)["minmax"]
+        made = replace(self.recipe, ranges=found, precision={**self.recipe.precision, **whole}, written=self.written)
+        measured = self.judge.measure(made)
+        return Candidate.of("plain", measured, self.outputs) if measured.noise.size else None
+
+    def _keep_recurrent(self, best: Measured, plain: Candidate) -> tuple[float, Measured]:
+        """Measures candidates with recurrent layers in floats, as the plain quantiser, which has more dB, leaves them.
 
         Returns:
             SQNR of the worst output in dB that is wanted for that reason, -inf without one; the best.
         """
-        whole = precision.recurrent(self.plain)
-        if not whole or self.goal is None or not self.wanted.must_pay or not best.noise.size:
-            written = self.candidates[0].measured.recipe.written is not None
-            return self.candidates[0].decibels - SLACK if written else -np.inf, best
-        first = self.candidates[0].measured.recipe
-        kept = replace(first.with_precision({**first.precision, **whole}), written=self.written)
-        measured = self.judge.measure(kept)
-        plain = Candidate.of("recurrent layers in floats, minmax", measured, self.outputs)
         floor = plain.decibels - SLACK
-        if self._worst(best) >= floor:
-            return -np.inf, best
         if plain.share > _MOSTLY:
             self.beside = plain
             return -np.inf, best
-        dear, most = plain.share > MOST_FLOATS, max(self.candidates, key=lambda x: x.decibels).measured
         self.candidates.append(plain)
-        for name, kept in (("steps", precision.of_kind(self.plain, Kind.RECURRENT)), ("recurrent layers", whole)):
-            for base in [best, most] if dear and most is not best else [best]:
-                if self._worst(best) >= floor:
-                    continue
-                tried = self._with(base, kept, f"{name} in floats")
-                best, share = tried.better(best), self.candidates[-1].share
-                if dear and share <= MOST_FLOATS and tried.near(measured, SLACK):
-                    return min(floor, self._worst(tried)), best
+        for name, kept in (("steps", self.steps), ("recurrent layers", precision.recurrent(self.plain))):
+            recipe = self.plain.with_precision({**self.plain.precision, **kept})
+            name = f"{name} in floats"
+            tried = self._fitted(recipe, name=name) if self.wanted.fit else self._measure(name, recipe)
+            if self._worst(tried) >= floor:
+                return floor, tried
+            share = next(x.share for x in self.candidates if x.measured is tried)
+            if share <= MOST_FLOATS and tried.near(plain.measured, SLACK):
+                return min(floor, self._worst(tried)), tried
         return floor, best
 
     def _worst(self, measured: Measured) -> float:
@@ -209,22 +234,29 @@ class _Search:
 
     def _with_ranges(self, name: str, recipe: Recipe, best: Measured | None = None) -> Measured:
         """The best of the ways to find ranges, and of what was the best before. The first of all, by extremes, is the
-        plain quantiser's network, unless that leaves products in floats."""
+        plain quantiser's network, unless that leaves products in floats. Steps of recurrent layers, which take long to
+        run in 8 bits and are the same whatever the ranges of others are, are in floats here."""
         methods = [self.wanted.ranges] if self.wanted.ranges else ["minmax", "mse"]
         room = self.wanted.ranges is None
         for method, found in ranges.find_all(recipe.model, self.every, methods, self.progress, room, self.seen).items():
-            made = replace(recipe, ranges=found)
+            made = replace(recipe, ranges=found, precision={**recipe.precision, **self.quick})
             if best is None and self.written is not None and quantises_all(self.written):
                 method, made = "plain", replace(made, written=self.written)
-            measured = self._measure(f"{name}{method}", made)
-            best = measured if best is None else measured.better(best)
+            measured = self._measure(f"{name}{method}{', steps in floats' if self.quick else ''}", made)
+            best = measured if best is None else self._better(measured, best)
         assert best is not None
         return best
+
+    def _better(self, new: Measured, best: Measured) -> Measured:
+        """The better of two, clearly so if the one before may be the plain quantiser's."""
+        return new.ahead(best) if self.free else new.better(best)
 
     def _fitted(self, plain: Recipe, known: Recipe | None = None, name: str = "fitted") -> Measured:
         return self._measure(name, correction.correct(plain, self.samples, progress=self.progress, known=known))
 
     def _measure(self, name: str, recipe: Recipe) -> Measured:
+        if (known := next((x.measured for x in self.candidates if _same(x.measured.recipe, recipe)), None)) is not None:
+            return known
         measured = self.judge.measure(recipe)
         self.candidates.append(Candidate.of(name, measured, self.outputs))
         return measured
@@ -234,8 +266,7 @@ class _Search:
         its noise, so each choice is fitted anew behind the first layer that it changes. First come steps of recurrent
         layers, whose noise adds up, and norms, which cost no products."""
         chosen = dict(best.recipe.precision)
-        steps = precision.of_kind(best.recipe, Kind.RECURRENT)
-        for name, quiet in (("steps", steps), ("norms", precision.of_kind(best.recipe, Kind.NORM))):
+        for name, quiet in (("steps", self.steps), ("norms", precision.of_kind(best.recipe, Kind.NORM))):
             if not quiet:
                 continue
             other = self._with(best, quiet, f"{name} in floats")
@@ -256,3 +287,9 @@ class _Search:
             best = self._with(best, chosen, f"{len(chosen)} layers in floats")
             if best.reaches(goal):
                 return
+
+
+def _same(a: Recipe, b: Recipe) -> bool:
+    """Whether two recipes with weights rounded to the nearest are the same network."""
+    where = a.model is b.model and a.written is b.written and not (a.weights or b.weights)
+    return where and a.precision == b.precision and a.ranges == b.ranges

@@ -21,6 +21,9 @@ from tilewright.quantize.writing import quantised_layers
 PRICE = 2.0
 """Gain in dB that pays for twice the time."""
 
+SLACK = 0.5
+"""Accuracy that may be given up beside the plain quantiser, in dB."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -97,7 +100,9 @@ class Decision:
     Attributes:
         goal: dB that every output should have; None where nothing was to be kept in floats.
         pays: whether what is kept in floats has to pay its time; else the goal is wanted at any price.
-        floor: dB that the worst output has to have where any candidate has them: those of the plain quantiser.
+        floor: dB that the worst output has to have where any candidate has them: those of a plain quantiser that leaves
+            more in floats than may be chosen.
+        beat: the plain quantiser's network, if it may be chosen: another one has to be clearly better.
         plain: that quantiser's network where it is better, but leaves nearly all in floats, so that it is no floor.
     """
 
@@ -105,28 +110,38 @@ class Decision:
     goal: float | None
     pays: bool = True
     floor: float = -math.inf
+    beat: Candidate | None = None
     plain: Candidate | None = None
 
     @property
     def fastest(self) -> Candidate:
         """The best candidate of those that keep least in floats: the first, unless another is clearly better."""
-        least = min(x.in_floats for x in self.candidates)
-        enough = lambda best, x: x.decibels >= min(self.floor, best.decibels) and x.better(best)
-        better = lambda best, x: x if enough(best, x) else best
-        return functools.reduce(better, (x for x in self.candidates if x.in_floats == least))
+        return self._best(self.candidates)
+
+    def _best(self, candidates: Sequence[Candidate]) -> Candidate:
+        least = min(x.in_floats for x in candidates)
+        better = lambda best, x: x if self._allows(x) and x.better(best) else best
+        return functools.reduce(better, (x for x in candidates if x.in_floats == least))
+
+    def _allows(self, one: Candidate) -> bool:
+        """Whether a candidate's worst output is no worse than that of the plain quantiser."""
+        return self.beat is None or one.decibels >= self.beat.decibels - SLACK
 
     @property
     def chosen(self) -> Candidate:
         """The candidate whose accuracy, up to the goal, is worth most beside its time."""
-        first, goal = self.fastest, self.goal
+        first, goal, found = self.fastest, self.goal, self.candidates
         if goal is None:
             return first
+        if self.pays and (beat := self.beat) is not None:
+            found = [x for x in found if x is beat or (self._allows(x) and x.better(beat))]
+            first = self._best(found)
+            found = [x for x in found if x.better(first)]
         price = PRICE if self.pays else 1e-3  # of two that reach the goal, the faster one
-        value = lambda x: x.measured.level(goal) - price * math.log2(x.cycles / first.cycles)
-        sure = self.pays and first.decibels >= self.floor
-        dearer = [x for x in self.candidates if x.in_floats > first.in_floats and (x.better(first) or not sure)]
-        others = [first, *dearer]
-        return max([x for x in others if x.decibels >= self.floor] or others, key=value)
+        value = lambda x: x.measured.level(goal) - price * max(math.log2(x.cycles / first.cycles), 0.0)
+        others = [first, *(x for x in found if x.in_floats > first.in_floats)]
+        worth = lambda x: (value(x), -x.kept, -x.others, x.measured.mean)
+        return max([x for x in others if x.decibels >= self.floor] or others, key=worth)
 
     @property
     def front(self) -> list[Candidate]:
@@ -146,8 +161,9 @@ class Decision:
         if chosen is first:
             missed = self.goal is not None and not chosen.measured.reaches(self.goal)
             return f"{first}; chosen" + (": nothing else that was tried pays, --best asks for more" if missed else "")
-        why = f", as the plain quantiser, which leaves recurrent layers in floats, has {self.floor:.1f} dB or more"
-        why = why if first.decibels < self.floor else ""
+        floor = max(self.floor, self.beat.decibels - SLACK if self.beat is not None else -math.inf)
+        why = f", as the plain quantiser, which leaves recurrent layers in floats, has {floor:.1f} dB or more"
+        why = why if first.decibels < floor else ""
         return f"{first}; chosen: {chosen}{why}; --fastest gives the first"
 
     def to_dict(self) -> dict[str, Any]:

@@ -43,7 +43,8 @@ class Measured:
 
     Attributes:
         noise: energy of the error of each float output, as a fraction of the output's.
-        flips: share of the positions with a clear class that have another one, per float output.
+        flips: share of the positions with a clear class that have another one, per float output, less `CLEARLY`
+            standard errors: one flip of a few hundred says nothing.
         lost: change of the user's metric, as a multiple of what it may be; see `metric.Task`.
         energies: of each float output and of its error, by sample, [outputs, samples, 2]; empty if not known.
     """
@@ -84,6 +85,11 @@ class Measured:
             return self if self.mean > other.mean else other
         gain, chance = self._gain(other)
         return self if gain > CLEARLY * chance else other
+
+    def ahead(self, other: Measured) -> Measured:
+        """Returns this recipe if it has the greater mean of dB over outputs and samples, else the other."""
+        gain = self.mean - other.mean if self.energies.shape[1] < FEW else self._gain(other)[0]
+        return self if gain > 0 else other
 
     def near(self, other: Measured, slack: float) -> bool:
         """Whether the samples leave it open that this recipe is no more than some dB worse than another one: its gain,
@@ -169,7 +175,7 @@ class Judge:
             del real, found
         del running
         trim_heap()
-        flips = clear[:, 1] / np.maximum(clear[:, 0], 1)
+        flips = np.maximum(clear[:, 1] - CLEARLY * np.sqrt(clear[:, 1]), 0) / np.maximum(clear[:, 0], 1)
         lost = 0.0 if self._task is None else self._task.lost(said, self._task_real)
         energies = np.array([[(x.signal, x.error) for x in one] for one in total]).reshape(
             len(total), len(self._samples), 2

@@ -211,7 +211,7 @@ def test_steps_that_miss_the_goal_stay_in_floats() -> None:
     """Steps whose noise is too much are in floats in a candidate, which is taken where that pays."""
     model = prepare(_network("LSTM", {}))
     found = tune(Recipe(model), _samples(model), Accuracy(target=38.0))
-    assert "steps in floats" in [candidate.name for candidate in found.candidates]
+    assert any("steps in floats" in candidate.name for candidate in found.candidates)
     best = found.chosen.measured.recipe
     assert all(best.precision[name] is Precision.FLOAT for name in _steps(model))
     assert found.chosen.kept >= 1 and found.fastest.kept == 0
@@ -234,7 +234,7 @@ def test_no_worse_than_with_recurrent_layers_in_floats() -> None:
     prepared = prepare(model)
     found = tune(Recipe(prepared), samples, Accuracy())
     by_name = {candidate.name: candidate for candidate in found.candidates}
-    assert by_name["fitted"].decibels < found.floor <= by_name["recurrent layers in floats, minmax"].decibels
+    assert by_name["all in 8 bits"].decibels < found.floor <= by_name["plain"].decibels
     assert found.chosen.decibels >= found.floor and found.fastest.kept == 0 and 0 < found.chosen.share < 0.7
     anything = tune(Recipe(prepared), samples, Accuracy(target=None))
     assert all(candidate.kept == 0 for candidate in anything.candidates)
