@@ -247,6 +247,7 @@ def least_error(histogram: Histogram, use: Function | None = None) -> Range:
             pairs = np.repeat(best[None], count, axis=0)
             pairs[:, side] *= 1 + np.linspace(-span, span, count)
             pairs = np.clip(pairs, low, high)
+            pairs = pairs[np.diff(pairs[:, side], prepend=np.nan) != 0]  # many are clipped to the same
             pairs = pairs[(pairs[:, 0] <= 0) & (pairs[:, 1] >= 0) & (np.diff(pairs)[:, 0] > (high - low) * 1e-4)]
             found = errors(pairs[:, 0], pairs[:, 1])
             if found.size and found.min() < least * (1 - 1e-6):
