@@ -22,7 +22,7 @@ from tilewright.quantize.masks import add_masks
 from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.metric import Comparison, compare, read_labels, task_of
 from tilewright.quantize.model_inputs import inputs_of
-from tilewright.quantize.observe import copied, runner
+from tilewright.quantize.observe import runner
 from tilewright.quantize.options import QuantizeOptions
 from tilewright.quantize.plain import plain_network
 from tilewright.quantize.precision import of_kind
@@ -154,11 +154,14 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     if kind != "float32":
         halves.widen(given)
     inputs_of(given)
-    rewritten = rewrite(given)
-    prepared = tidy(copied(rewritten))
+    prepared = rewrite(given)
     trim_heap()
     samples = samples_of(data, inputs_of(prepared), o.images, o.values or ())
     calibration, held = split(samples, o.held_back)
+    own = o.form != "qdq" or o.whole  # which the plain quantiser does not know
+    plain = None if own else plain_network(prepared, samples, o.activation, o.per_channel)
+    prepared = tidy(prepared)
+    trim_heap()
     require_same(given, prepared, held[0])
     if o.whole:
         whole.mark(prepared)
@@ -176,8 +179,7 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     if o.form == "qoperator":  # onnxruntime's quantiser rounds the weights there, and knows no recurrent steps
         wanted = replace(wanted, fit=False)
         recipe = recipe.with_precision(of_kind(recipe, Kind.RECURRENT))
-    plain = plain_network(rewritten, recipe, samples) if o.form == "qdq" and not o.whole else None
-    del given, rewritten, prepared  # memory: large models stand here several times
+    del given, prepared  # memory: large models stand here several times
     decision = tune(recipe, calibration, wanted, o.progress, task_of(o.metric, known, calibration), samples, plain)
     recipe = decision.chosen.measured.recipe
 

@@ -17,20 +17,22 @@ from tilewright.common.quiet import quiet
 from tilewright.errors import UsageError
 from tilewright.quantize.layers import PRODUCTS, SCATTERS
 from tilewright.quantize.observe import observe
-from tilewright.quantize.recipe import Recipe, Samples
+from tilewright.quantize.recipe import Samples
 from tilewright.quantize.recurrent_ops import GATES
 
 _READ, _MADE = "_DequantizeLinear_Output", "_QuantizeLinear_Input"
 
 
-def plain_network(model: onnx.ModelProto, recipe: Recipe, samples: Samples) -> onnx.ModelProto | None:
-    """What the plain quantiser writes, but that a tensor has the name of its dequantised value, as in `writing`; None
-    where the quantiser fails.
+def plain_network(
+    model: onnx.ModelProto, samples: Samples, activation: str = "int8", per_channel: bool = True
+) -> onnx.ModelProto | None:
+    """Returns the plain quantiser's network, with tensors named as by `writing`; None where the quantiser fails.
 
     Args:
         model: the float model, optimised, with the sizes of its inputs; left unchanged.
-        recipe: says which type activations have, and whether weights have a scale per channel.
         samples: that ranges have to hold.
+        activation: "int8" or "uint8".
+        per_channel: whether weights have a scale for each channel.
     """
     from onnxruntime.quantization import CalibrationMethod, QuantType
     from onnxruntime.quantization.calibrate import TensorData, TensorsData
@@ -39,7 +41,7 @@ def plain_network(model: onnx.ModelProto, recipe: Recipe, samples: Samples) -> o
     from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    activation = QuantType.QInt8 if recipe.activation == "int8" else QuantType.QUInt8
+    kind = QuantType.QInt8 if activation == "int8" else QuantType.QUInt8
     try:
         with quiet(), temporary.Folder(prefix="tilewright-quantize-") as folder:
             path = Path(folder) / "float.onnx"
@@ -48,7 +50,7 @@ def plain_network(model: onnx.ModelProto, recipe: Recipe, samples: Samples) -> o
             given = load_model_with_shape_infer(path)
             ranges = {k: TensorData(lowest=v[:1], highest=v[1:]) for k, v in _extremes(given, samples).items()}
             quantizer = QDQQuantizer(
-                given, recipe.per_channel, False, QuantType.QInt8, activation,
+                given, per_channel, False, QuantType.QInt8, kind,
                 TensorsData(CalibrationMethod.MinMax, ranges), [], [], [*QLinearOpsRegistry, *QDQRegistry], {},
             )  # fmt: skip
             quantizer.quantize_model()

@@ -124,8 +124,7 @@ def rewrite(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def tidy(made: onnx.ModelProto) -> onnx.ModelProto:
-    """What `rewrite` has made, changed in place, with all that can be folded in its products; the second half of
-    `prepare`."""
+    """Folds into products what can be, in what `rewrite` has made, which changes; the second half of `prepare`."""
     if split_inputs(made):
         made = infer_shapes(made)
     fold(made)

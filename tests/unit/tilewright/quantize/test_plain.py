@@ -19,7 +19,7 @@ from tilewright.quantize import plain
 from tilewright.quantize.model import quantize_onnx
 from tilewright.quantize.observe import copied
 from tilewright.quantize.prepare import rewrite
-from tilewright.quantize.recipe import Recipe, Sample
+from tilewright.quantize.recipe import Sample
 
 
 class _Reader(CalibrationDataReader):
@@ -79,8 +79,7 @@ def test_it_is_the_file_of_quantize_static(
     samples = networks.samples(6)
     kind = QuantType.QInt8 if activation == "int8" else QuantType.QUInt8
     wanted = _reference(classifier, samples, tmp_path, per_channel=per_channel, activation_type=kind)
-    recipe = Recipe(classifier, activation=activation, per_channel=per_channel)
-    found = plain.plain_network(rewrite(classifier), recipe, samples)
+    found = plain.plain_network(rewrite(classifier), samples, activation, per_channel)
     assert found is not None and _values(found) == _values(wanted)
     assert [node.op_type for node in found.graph.node] == [node.op_type for node in wanted.graph.node]
     sessions = session(found), session(wanted)
@@ -93,7 +92,7 @@ def test_it_is_the_file_of_quantize_static(
 def test_it_is_the_first_candidate(
     classifier: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By all samples, those held back too; a quantiser that fails leaves one's own network with ranges by extremes."""
+    """All samples are in its ranges, those held back too; a quantiser that fails leaves one's own network with ranges by extremes."""
     samples = networks.samples(16)
     options = {"per_channel": True, "activation_type": QuantType.QInt8}
     wanted = _reference(classifier, samples, tmp_path, **options)
@@ -111,9 +110,9 @@ def test_it_is_the_first_candidate(
 
 
 def test_tensors_have_the_names_of_their_dequantised_values(classifier: onnx.ModelProto) -> None:
-    """So that what a Softmax reads is judged as it is read."""
+    """The scores that a Softmax reads are then judged as it reads them."""
     samples = networks.samples(3)
-    found = plain.plain_network(rewrite(classifier), Recipe(classifier), samples)
+    found = plain.plain_network(rewrite(classifier), samples)
     whole = copied(classifier)
     whole.graph.output.extend([onnx.ValueInfoProto(name="l", type=whole.graph.output[0].type)])
     assert plain.with_outputs(found, whole) is found and found is not None
@@ -121,4 +120,4 @@ def test_tensors_have_the_names_of_their_dequantised_values(classifier: onnx.Mod
     steps = onnxruntime.InferenceSession(found.SerializeToString()).run(["l"], samples[0])[0] / scale
     assert np.abs(steps - np.rint(steps)).max() < 1e-3 and np.ptp(steps) > 1
     whole.graph.output[1].name = "not there"
-    assert plain.with_outputs(plain.plain_network(rewrite(classifier), Recipe(classifier), samples), whole) is None
+    assert plain.with_outputs(plain.plain_network(rewrite(classifier), samples), whole) is None

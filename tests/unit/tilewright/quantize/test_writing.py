@@ -32,7 +32,7 @@ def weights(*shape: int) -> np.ndarray:
 
 
 def quantize(model: onnx.ModelProto, data: Any, **options: Any) -> Quantized:
-    """Without the plain quantiser's network, which others write."""
+    """Quantises without the plain quantiser's network as a candidate."""
     return quantize_onnx(model, data, accuracy=Accuracy(ranges="mse"), **options)
 
 
