@@ -58,7 +58,7 @@ def classifier() -> onnx.ModelProto:
 
 
 def _reference(model: onnx.ModelProto, samples: list[Sample], folder: Path, **options: Any) -> onnx.ModelProto:
-    """What onnxruntime's own function writes."""
+    """Returns the file of onnxruntime's own function."""
     given, made = folder / "float.onnx", folder / "int8.onnx"
     onnx.save(model, given)
     quant_pre_process(given, given, skip_symbolic_shape=True)
@@ -92,7 +92,7 @@ def test_it_is_the_file_of_quantize_static(
 def test_it_is_the_first_candidate(
     classifier: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All samples are in its ranges, those held back too; a quantiser that fails leaves one's own network with ranges by extremes."""
+    """All samples are in its ranges. A quantiser that fails leaves the project's own network with such ranges."""
     samples = networks.samples(16)
     options = {"per_channel": True, "activation_type": QuantType.QInt8}
     wanted = _reference(classifier, samples, tmp_path, **options)
