@@ -224,6 +224,7 @@ def onnx_roundings(model: onnx.ModelProto) -> Roundings:
     halves = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
     terms, nodes, sixteen, narrow = 0, 0, 0, ""
     bounded: set[str] = set()
+    choices: list[onnx.NodeProto] = []
     wide = (TensorProto.INT16, TensorProto.UINT16)
     graphs = [model.graph]
     kinds = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
@@ -233,6 +234,7 @@ def onnx_roundings(model: onnx.ModelProto) -> Roundings:
         kinds |= {i.name: i.data_type for i in graph.initializer}
         for node in graph.node:
             graphs += subgraphs(node)
+            choices += [node] * (node.op_type == "If")
             for attribute in node.attribute:
                 if node.op_type == "Constant" and attribute.HasField("t"):
                     shapes[node.output[0]] = tuple(attribute.t.dims)
@@ -250,6 +252,9 @@ def onnx_roundings(model: onnx.ModelProto) -> Roundings:
             terms += _terms(node.op_type, [shapes.get(name, ()) for name in node.input])
             if node.op_type not in ("Cast", "DequantizeLinear"):
                 narrow = narrow or next((halves[kinds[n]] for n in node.input if kinds.get(n) in halves), "")
+    for node in reversed(choices):  # inner ones first
+        given = [[x.name in bounded for x in branch.output] for branch in subgraphs(node)]
+        bounded.update(name for name, some in zip(node.output, zip(*given)) if any(some))
     return Roundings(max(terms, 1), max(nodes, 1), narrow, sixteen, frozenset(bounded))
 
 

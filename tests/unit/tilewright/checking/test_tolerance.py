@@ -112,6 +112,14 @@ class TestLimits:
             assert (Rule(roundings=roundings).compare(name, off, expected).mismatches == 0) == passes
         assert Rule(roundings=roundings).compare("y", expected + np.float32(1e-6), expected).mismatches == 4
 
+    def test_what_a_sigmoid_in_a_branch_made(self) -> None:
+        """An If hands on what its branches give."""
+        of = lambda op: f"r () => (float[4] {op}) {{ {op} = {op} (x) }}"
+        text = f"g (float[4] x, bool c) => (float[4] y, float[4] z) {{\n y = If (c) <then_branch = {of('Sigmoid')}, "
+        text += f"else_branch = {of('Relu')}>\n z = If (c) <then_branch = {of('Neg')}, else_branch = {of('Relu')}> }}"
+        model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]> {text}')
+        assert {"y", "Sigmoid"} <= onnx_roundings(model).bounded and "z" not in onnx_roundings(model).bounded
+
     def test_grows_with_the_length_of_the_sums(self) -> None:
         short, long = (default_tolerance(Roundings(terms=n), "float32").relative for n in (10_000, 1_000_000))
         assert short is not None and long is not None
