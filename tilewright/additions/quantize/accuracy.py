@@ -1,14 +1,17 @@
 """Derives a recipe that keeps the network's accuracy: the steps of `quantize` by default.
 
-    1. all layers in 8 bits, weights rounded to the nearest: with the extremes of each tensor as ranges, which is what
-       onnxruntime's plain quantiser gives, and with those of the least error (`ranges`); of the model as it is, and
-       with channels equalised (`equalise`) and split (`splitting`), sums before norms in floats where they are too
+    1. all layers in 8 bits, weights rounded to the nearest: the network of onnxruntime's plain quantiser (`plain`),
+       which has the extremes of each tensor as ranges, and those of the least error (`ranges`); of the model as it is,
+       and with channels equalised (`equalise`) and split (`splitting`), sums before norms in floats where they are too
        loud for 8 bits (`norms`)
     2. the best of these with weights and biases fitted to what each product reads (`correction`)
     3. while an output misses its goal: with the layers in floats that make most noise for the time they take
        (`precision`), fitted anew
-    4. where onnxruntime's plain quantiser, which leaves recurrent layers in floats, has the better outputs: with their
-       steps in floats, too
+
+The plain quantiser leaves recurrent layers in floats. With a tenth of the multiply-accumulates there at most its
+network is one to take, at once where it has the goal; with more it is a floor: steps of these layers stay in floats,
+too, where all in 8 bits is below. In 8 bits they take long to run, so that other choices are compared with them in
+floats.
 
 All are measured as a whole (`judging`), one is better than those before only if it is clearly so, and `decision` says
 which of them is taken: so what the plain quantiser has is the least that one gets.
@@ -155,8 +158,8 @@ class _Search:
         self.plain = replace(best.recipe, precision=self._without_steps(best.recipe), written=None)
         if self.plain.precision != best.recipe.precision:
             best = self._measure("all in 8 bits", self.plain)
-        hopeless = self.free and plain is not None and self._worst(best) < plain.decibels - SLACK - _MOST_BY_FIT
-        if self.wanted.fit and not hopeless:
+        least = plain.decibels - SLACK if plain is not None and MOST_FLOATS < plain.share <= _MOSTLY else -np.inf
+        if self.wanted.fit and self._worst(best) >= least - _MOST_BY_FIT:
             best = self._fitted(self.plain).better(best)
         floor = -np.inf
         if plain is not None and self.free and self._worst(best) < plain.decibels - SLACK:

@@ -217,11 +217,10 @@ def test_steps_that_miss_the_goal_stay_in_floats() -> None:
     assert found.chosen.kept >= 1 and found.fastest.kept == 0
 
 
-def test_no_worse_than_with_recurrent_layers_in_floats() -> None:
-    """The plain quantiser leaves an LSTM behind large products in floats; where that has more dB, the steps stay so."""
+def _behind_products(width: int) -> onnx.ModelProto:
+    """An LSTM behind two products and a Relu of some width."""
     model, random = _network("LSTM", {}, steps=20, keep=3.0), np.random.default_rng(5)
-    samples = _samples(model)
-    for name, shape in (("in", (_INPUTS, 64)), ("back", (64, _INPUTS))):
+    for name, shape in (("in", (_INPUTS, width)), ("back", (width, _INPUTS))):
         value = random.normal(size=shape) / np.sqrt(shape[0])
         model.graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), name))
     before = [("MatMul", ["x", "in"]), ("Relu", ["wide"]), ("MatMul", ["relu", "back"])]
@@ -231,6 +230,22 @@ def test_no_worse_than_with_recurrent_layers_in_floats() -> None:
     nodes += model.graph.node
     del model.graph.node[:], model.graph.output[1:]
     model.graph.node.extend(nodes)
+    return model
+
+
+def test_the_plain_network_is_enough() -> None:
+    """The plain quantiser's network is taken at once if it leaves little in floats and has the goal."""
+    model = _behind_products(2048)
+    found = quantize(model, np.stack([x["x"] for x in _samples(model)]), check=False).decision  # type: ignore[union-attr]
+    assert found is not None and [x.name for x in found.candidates] == ["plain", "all in 8 bits"]
+    assert found.chosen is found.candidates[0] and 0 < found.chosen.share < 0.1 and found.fastest.kept == 0
+    assert any(node.op_type == "LSTM" for node in write(found.chosen.measured.recipe).graph.node)
+
+
+def test_no_worse_than_with_recurrent_layers_in_floats() -> None:
+    """The plain quantiser leaves an LSTM behind large products in floats; where that has more dB, the steps stay so."""
+    model = _behind_products(64)
+    samples = _samples(model)
     prepared = prepare(model)
     found = tune(Recipe(prepared), samples, Accuracy())
     by_name = {candidate.name: candidate for candidate in found.candidates}
