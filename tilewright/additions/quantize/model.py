@@ -160,6 +160,7 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     calibration, held = split(samples, o.held_back)
     own = o.form != "qdq" or o.whole  # which the plain quantiser does not know
     plain = None if own else plain_network(prepared, samples, o.activation, o.per_channel)
+    trim_heap()
     prepared = tidy(prepared)
     trim_heap()
     require_same(given, prepared, held[0])

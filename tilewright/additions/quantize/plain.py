@@ -16,7 +16,7 @@ from tilewright.common import temporary
 from tilewright.common.quiet import quiet
 from tilewright.errors import UsageError
 from tilewright.quantize.layers import PRODUCTS, SCATTERS
-from tilewright.quantize.observe import observe
+from tilewright.quantize.observe import copied, observe
 from tilewright.quantize.recipe import Samples
 from tilewright.quantize.recurrent_ops import GATES
 
@@ -59,7 +59,7 @@ def plain_network(
         raise
     except Exception:  # it knows not every model
         return None
-    return _renamed(quantizer.model.model)
+    return copied(_renamed(quantizer.model.model))
 
 
 def with_outputs(written: onnx.ModelProto | None, model: onnx.ModelProto) -> onnx.ModelProto | None:
