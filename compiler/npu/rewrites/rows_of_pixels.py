@@ -88,7 +88,7 @@ class _Rows:
         return True
 
     def _operand(self, name: str, pixels: tuple[int, ...]) -> str | None:
-        """Returns what an operand is beside rows: these, a constant of the last axes, or nothing at all; else None."""
+        """Returns an operand beside rows: rows of its own, a constant of the last axes, or "" for none; else None."""
         if not name or name in self.rows:
             return self.rows.get(name, name)
         x = self.graph.tensor(name)

@@ -168,7 +168,7 @@ def _clock_note(model: Any, family: str) -> str:
 
 
 def _reach(model: Any, outcome: Any, space: Any) -> str:
-    """What else is to be known of a model's error: other RTL, and sizes of the front that it was not calibrated on."""
+    """Notes on a model's error: other RTL, and sizes of the front that it was not calibrated on."""
     sizes = (size for point in outcome.front for size in model.beyond(space.point(point["assignment"]).config))
     found = "; the RTL has changed since, so it may be larger" if model.changed else ""
     if extrapolated := ", ".join(dict.fromkeys(sizes)):

@@ -89,7 +89,7 @@ def test_subtracted_from_one_for_each_channel(scale: float, dtype: type) -> None
 @pytest.mark.parametrize("shape", [(1, 40), (3, 40), (2, 5, 40)])
 @pytest.mark.parametrize(("op", "config"), [("PRelu", "tiny"), ("Mul", "base"), ("Add", "tiny")])
 def test_rows_of_channels(op: str, config: str, shape: tuple[int, ...]) -> None:
-    """Between products, of tensors with two and three axes."""
+    """Tensors with two and three axes, between products."""
     m = Model(np.int8, seed=7)
     x = m.requantized(m.op("MatMul", m.input(shape, 0.05, 4), m.weights((40, CHANNELS), axis=1)), 0.05, -11)
     factors = np.random.default_rng(1).normal(0.3, 0.5, CHANNELS).astype(np.float32)
