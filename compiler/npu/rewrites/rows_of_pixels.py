@@ -47,13 +47,15 @@ class _Rows:
 
     def _enters(self, node: Node) -> bool:
         """Returns True if a node makes pixels of planes or of rows."""
-        before, after = self.graph.tensor(node.inputs[0]) if node.inputs else None, self.graph.tensor(node.outputs[0])
-        if before is None or before.quant is None or len(after.shape) != 4:
+        if node.op not in ("Transpose", "Reshape"):
+            return False
+        before, after = self.graph.tensor(node.inputs[0]), self.graph.tensor(node.outputs[0])
+        if before.quant is None or len(after.shape) != 4:
             return False
         if node.op == "Transpose":
             return permutation(node) == [0, 2, 3, 1] and not self._has_heads(before.name)
         rows = len(before.shape) in (2, 3) and before.shape[-1] == after.shape[-1]
-        return node.op == "Reshape" and rows and min(after.shape[1:3]) > 1  # else rows of one head
+        return rows and min(after.shape[1:3]) > 1  # else rows of one head
 
     def _has_heads(self, name: str) -> bool:
         """Returns True for rows [N, T, H, D], the channels of which a Reshape has divided into heads."""
@@ -63,8 +65,10 @@ class _Rows:
     def _leaves(self, node: Node) -> bool:
         """Adds a Reshape of pixels to other rows as one of their rows."""
         rows = self.rows.get(node.inputs[0]) if node.op == "Reshape" else None
+        if rows is None:
+            return False
         y = self.graph.tensor(node.outputs[0])
-        if rows is None or len(y.shape) not in (2, 3) or y.shape[-1] != self.graph.tensor(rows).shape[-1]:
+        if len(y.shape) not in (2, 3) or y.shape[-1] != self.graph.tensor(rows).shape[-1]:
             return False
         self.nodes.append(replace(node, inputs=[rows, *node.inputs[1:]]))
         return True

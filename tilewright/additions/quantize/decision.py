@@ -24,6 +24,9 @@ PRICE = 2.0
 SLACK = 0.5
 """Accuracy that may be given up beside the plain quantiser, in dB."""
 
+FASTER = 0.9
+"""Share of another candidate's time at which one is faster by more than the estimate's error."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -53,6 +56,8 @@ class Candidate:
         recipe = measured.recipe
         network = Network(recipe.model)
         chosen = quantised_layers(network, recipe)
+        if recipe.written is not None:  # whose scales are no powers of two
+            chosen |= {x.name: Precision.FLOAT for x in network.layers if network.interpolates(x.nodes[0])}
         products = [layer for layer in network.layers if layer.multiplies]
         wide = lambda layers: [x for x in layers if chosen.get(x.name) is not Precision.INT8]
         kept, usual = wide(products), quantised_layers(network, recipe.with_precision({}))
@@ -120,12 +125,17 @@ class Decision:
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate:
         least = min(x.in_floats for x in candidates)
-        better = lambda best, x: x if self._allows(x) and x.better(best) else best
+        better = lambda best, x: x if self._ahead(x, best) else best
         return functools.reduce(better, (x for x in candidates if x.in_floats == least))
 
     def _allows(self, one: Candidate) -> bool:
         """Whether a candidate's worst output is no worse than that of the plain quantiser."""
         return self.beat is None or one.decibels >= self.beat.decibels - SLACK
+
+    def _ahead(self, one: Candidate, other: Candidate) -> bool:
+        """Whether a candidate is clearly better than another, or as good and clearly faster."""
+        faster = one.cycles < FASTER * other.cycles and one.decibels >= other.decibels - SLACK
+        return self._allows(one) and (one.better(other) or (faster and one.in_floats <= other.in_floats))
 
     @property
     def chosen(self) -> Candidate:
@@ -134,7 +144,7 @@ class Decision:
         if goal is None:
             return first
         if self.pays and (beat := self.beat) is not None:
-            found = [x for x in found if x is beat or (self._allows(x) and x.better(beat))]
+            found = [x for x in found if x is beat or self._ahead(x, beat)]
             first = self._best(found)
             found = [x for x in found if x.better(first)]
         price = PRICE if self.pays else 1e-3  # of two that reach the goal, the faster one

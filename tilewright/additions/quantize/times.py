@@ -70,7 +70,7 @@ def all_cycles(network: Network, precision: Mapping[str, Precision]) -> float:
     Args:
         precision: of the layers that are quantised, as `writing.quantised_layers` gives it.
     """
-    real = [layer for layer in network.layers if layer.kind is not Kind.MOVE]
+    real = [x for x in network.layers if x.kind is not Kind.MOVE or network.interpolates(x.nodes[0])]
     on_npu = [precision.get(layer.name) is Precision.INT8 for layer in real]
     inner = on_npu[on_npu.index(True) : len(on_npu) - on_npu[::-1].index(True)] if any(on_npu) else []
     turns = sum(before and not after for before, after in itertools.pairwise(inner))
