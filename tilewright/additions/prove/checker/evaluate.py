@@ -1,4 +1,5 @@
-"""Evaluates nodes: by their rules, by where data moves, and for each value what follows from one integer input alone.
+"""Evaluates nodes: by their rules, by where data moves, and for each value what follows from one integer input alone,
+or what floats and constants for each channel make of one tensor of bytes.
 
 Such an integer, a token or its position, is 0 to n - 1, where n is the least number of rows of the tables that it is
 the index of. Tensors of bytes that follow from it and constants are rows of a table, whoever makes them, by numpy's
@@ -15,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.isa import numerics
-from tilewright.prove.checker.cells import CELL, VALUE
+from tilewright.prove.checker.cells import BYTES, CELL, VALUE
 from tilewright.prove.checker.fields import FIELDS, PRIMES
 from tilewright.prove.checker.graph import NoRule, QuantisedGraph, Step, Value
 from tilewright.prove.checker.names import Names
 from tilewright.prove.checker.rules import EIGHT_BIT, ROWS, RULES, Array, Node, rule, unknown
 
+_OF_BYTES = ("Add", "Sub", "Mul", "Div", "PRelu", "QuantizeLinear", "DequantizeLinear")
 #: Most numbers of all values of a tensor that are computed.
 _MOST_VALUES = 1 << 26
 _SHAPED = ("Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten")
@@ -72,6 +74,7 @@ _VALUES |= {
         "Mod": np.mod, "Less": np.less, "LessOrEqual": np.less_equal, "Greater": np.greater, "Equal": np.equal,
         "GreaterOrEqual": np.greater_equal, "Not": np.logical_not, "And": np.logical_and, "Or": np.logical_or,
         "Where": np.where, "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "MatMul": np.matmul,
+        "Div": np.divide, "PRelu": lambda x, slope: np.where(x < 0, x * slope, x),
     }.items()
 }  # fmt: skip
 
@@ -208,6 +211,44 @@ def _followed(node: Node) -> tuple[Array, Array] | None:
         return number, np.stack(found).astype(y.dtype)
 
 
+def _of_bytes(node: Node) -> tuple[Array, Array] | None:
+    """Cells of bytes, and the result [256, ...] for each of their values, of places that broadcast, in the order of the
+    bytes 0..255; None for what is no elementwise function of one tensor of bytes and constants."""
+    op, x, others = node.step.op, None, []
+    if op not in _OF_BYTES or node.attributes.get("as_litert"):
+        return None
+    for i, t in enumerate(node.types):
+        if t is not None and t.data is not None:
+            others.append(t.data)
+        elif t is None or x is not None:
+            return None
+        else:
+            x, place = t, i
+    if x is None or x.shape != node.result.shape or any(c.ndim > len(x.shape) for c in others):
+        return None
+    if op in ("QuantizeLinear", "DequantizeLinear") and others[0].size > 1:
+        return None
+    if op == "DequantizeLinear":
+        values = (BYTES.astype(np.int16) + x.shift).astype(x.dtype).reshape(256, *(1,) * len(x.shape))
+        found = (node.cells(place), values) if x.dtype in EIGHT_BIT else None
+    else:
+        found = node.names.of_bytes.get(node.cells(place)[..., VALUE].tobytes())
+    if found is None or found[1].size * max([c.size for c in others], default=1) > _MOST_VALUES:
+        return None
+    with np.errstate(all="ignore"):
+        return found[0], _VALUES[op](node, *others[:place], found[1], *others[place:])
+
+
+def _by_places(names: Names, cells: Array, tables: Array) -> Array:
+    """Cells of tables int8[256, ...], one for each place, of cells [..., CELL]."""
+    columns, numbers = np.unique(tables.reshape(256, -1), axis=1, return_inverse=True)
+    numbers = np.broadcast_to(numbers.reshape(tables.shape[1:]), cells.shape[:-1])
+    found = cells.copy()
+    for number, table in enumerate(columns.T):
+        found[numbers == number] = names.look_up(cells[numbers == number], table)
+    return found
+
+
 def evaluate(
     names: Names, step: Step, values: Mapping[str, Value], cells: Mapping[str, Array],
     on_cpu: Container[tuple[str, str]],
@@ -234,4 +275,8 @@ def evaluate(
         if node.result.dtype in EIGHT_BIT:
             results = [names.rows(number, (table.astype(np.int16) - node.result.shift).astype(np.int8))]
         names.follows[results[0][..., VALUE].tobytes()] = follows
+    elif (known := _of_bytes(node)) is not None and node.result.dtype in EIGHT_BIT:
+        results = [_by_places(names, known[0], (known[1].astype(np.int16) - node.result.shift).astype(np.int8))]
+    elif known is not None:
+        names.of_bytes[results[0][..., VALUE].tobytes()] = known
     return results

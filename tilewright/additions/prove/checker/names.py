@@ -49,6 +49,7 @@ class Names(Functions):
         #: Tensors, and single integers, that follow from one integer alone: by their elements, that of the integer, and
         #: their values [n, ...] for 0 to n - 1.
         self.follows: dict[bytes, tuple[Array, Array]] = {}
+        self.of_bytes: dict[bytes, tuple[Array, Array]] = {}  # floats: the bytes, and the values for each of theirs
 
     # sums
 
