@@ -106,7 +106,7 @@ def test_least_bytes_of_tensors_are_proved_and_faults_in_them_are_not(seed: int,
     assert prove(case.graph, case.program, seed=1).proved
     ops, rejected = from_bytes(case.program.instructions), 0
     places = [i for i, op in enumerate(ops) if op.name == "VECTOR" and (op["add"] or op["source"] == Source.MAX)]
-    for at in places[-4:]:
+    for at in places[-6:]:  # of maxima at the end of a clamp some read what changes nothing
         wrong = Op(ops[at].instruction, ops[at].values | {"a": ops[at]["a"] ^ 1})
         changed = replace(case.program, instructions=to_bytes([*ops[:at], wrong, *ops[at + 1 :]]))
         proved = prove(case.graph, changed, seed=1).proved
