@@ -162,7 +162,8 @@ RACES: dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, list[int]], Ca
     "attention": ((64, 32), {}, {"rows": [4, 8, 16, 32]}, attention),
     "rms_norm": ((128, 64), {"w": H, "gamma": np.ones(64)}, {"rows": [4, 8, 32]}, normalised),
     "gemv_4_bits": (
-        (1, 512), {"w": G}, {"outputs": [4, 8], "inputs": [16, 32]}, lambda: one_layer("MatMul", (1, 512), G.T.copy())
+        (1, 512), {"w": G}, {"outputs": [4, 8], "inputs": [16, 32, 128]},
+        lambda: one_layer("MatMul", (1, 512), G.T.copy()),
     ),
     "fused_mlp": (
         (128, 64), {"up": UP, "down": DOWN, "table": np.arange(-128, 128)}, {"rows": [16, 43], "hidden": [4, 8]},

@@ -147,6 +147,7 @@ def test_times_at_a_given_clock(networks: list[Network], tmp_path: Path) -> None
 def test_times_by_the_model_of_the_clock(networks: list[Network], tmp_path: Path) -> None:
     """The clock is that of the family's model, for each configuration its own, unless one is given."""
     table = {"base": "tiny", "axes": {"vector_passes": [1, 4]}, "constraints": ["microseconds_autoencoder > 0"]}
+    table["search"] = {"prune": False}
     space = parse_space(table, ["autoencoder"])
     _, points, run = sweep(space, [networks[1]], tmp_path)
     assert run.metrics.clock_model is not None
