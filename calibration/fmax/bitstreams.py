@@ -18,10 +18,10 @@ from tilewright.isa.config import PRESETS, NpuConfig
 
 #: The family whose delays the others take.
 DELAYS_OF = "ecp5"
-#: Bitstreams by family: board, preset, and whether it is held back from the fit.
-BUILT: dict[str, tuple[tuple[str, str, bool], ...]] = {
-    "xc7": (("pynq_z2", "pynq", False), ("pynq_z2", "wide", True), ("arty_a7_100t", "wide", True)),
-    "gowin": (("tang_nano_20k", "nano", False),),
+#: Bitstreams by family: board, preset, what differs from it, and whether it is held back from the fit.
+BUILT: dict[str, tuple[tuple[str, str, dict[str, int], bool], ...]] = {
+    "xc7": (("pynq_z2", "pynq", {}, False), ("pynq_z2", "wide", {}, True), ("arty_a7_100t", "wide", {}, True)),
+    "gowin": (("tang_nano_20k", "nano", {}, False), ("tang_nano_20k", "nano", {"depthwise": 0}, True)),
 }
 
 
@@ -48,8 +48,8 @@ def calibrate(
     file = file or calibration_file(family)
     known = {(p["board"], p["design"]): p["routed_mhz"] for p in (read_json(file) or {"points": []})["points"]}
     entries = []
-    for board, name, held_back in BUILT[family]:
-        config = PRESETS[name]
+    for board, name, changes, held_back in BUILT[family]:
+        config = PRESETS[name].with_(**changes)
         design = digest(config)
         clocks = known.get((board, design)) or [routed(config, board)]
         entries.append({"board": board, "held_back": held_back, "config": config.to_dict(), "design": design,
