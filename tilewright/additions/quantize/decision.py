@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import onnx
+
 from tilewright.quantize import times
 from tilewright.quantize.judging import Measured
 from tilewright.quantize.layers import Kind, Network
@@ -56,8 +58,8 @@ class Candidate:
         recipe = measured.recipe
         network = Network(recipe.model)
         chosen = quantised_layers(network, recipe)
-        if recipe.written is not None:  # whose scales are no powers of two
-            chosen |= {x.name: Precision.FLOAT for x in network.layers if network.interpolates(x.nodes[0])}
+        if recipe.written is not None:
+            chosen |= dict.fromkeys(_left_in_floats(network, recipe.written), Precision.FLOAT)
         products = [layer for layer in network.layers if layer.multiplies]
         wide = lambda layers: [x for x in layers if chosen.get(x.name) is not Precision.INT8]
         kept, usual = wide(products), quantised_layers(network, recipe.with_precision({}))
@@ -172,7 +174,7 @@ class Decision:
             missed = self.goal is not None and not chosen.measured.reaches(self.goal)
             return f"{first}; chosen" + (": nothing else that was tried pays, --best asks for more" if missed else "")
         floor = max(self.floor, self.beat.decibels - SLACK if self.beat is not None else -math.inf)
-        why = f", as the plain quantiser, which leaves recurrent layers in floats, has {floor:.1f} dB or more"
+        why = f", as the plain quantiser, which leaves as much in floats, has {floor:.1f} dB or more"
         why = why if first.decibels < floor else ""
         return f"{first}; chosen: {chosen}{why}; --fastest gives the first"
 
@@ -184,6 +186,19 @@ class Decision:
             for x in self.candidates
         ]
         return {"text": str(self), "goal": self.goal, "candidates": rows}
+
+
+def _left_in_floats(network: Network, written: onnx.ModelProto) -> list[str]:
+    """Layers between products that the plain quantiser's network has not as the NPU has them: without a quantised
+    result, or a linear Resize, the scale of which is no power of two."""
+    made = {node.output[0] for node in written.graph.node if node.op_type == "QuantizeLinear"}
+    found = []
+    for layer in network.layers:
+        inner = not layer.multiplies and all(network.readers.get(name) for name in layer.outputs)
+        unlike = not all(f"{name}_QuantizeLinear_Output" in made for name in layer.outputs)
+        if (inner and unlike and layer.kind is not Kind.MOVE) or network.interpolates(layer.nodes[0]):
+            found.append(layer.name)
+    return found
 
 
 def _count(cycles: float) -> str:

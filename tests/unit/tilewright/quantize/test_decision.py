@@ -51,7 +51,7 @@ def test_the_plain_quantiser_is_a_floor() -> None:
     others = [first, steps, candidate("whole", 39.0, 2e6, kept=20)]
     chosen = lambda floor: Decision(others, 21.5, floor=floor).chosen.name
     assert [chosen(floor) for floor in (34.0, 38.5, 38.9, 50.0)] == ["fitted", "steps", "whole", "fitted"]
-    assert "as the plain quantiser, which leaves recurrent" in str(Decision(others, 21.5, floor=38.5))
+    assert "as the plain quantiser, which leaves as much in floats" in str(Decision(others, 21.5, floor=38.5))
 
 
 def test_a_plain_quantiser_that_leaves_nearly_all_in_floats_is_named() -> None:

@@ -51,3 +51,12 @@ def test_one_turn() -> None:
     verified = verify_here(made, pictures[0])
     assert verified.report.ok and verified.npu_macs == verified.macs
     assert sum(isinstance(step, NpuStep) for step in tw.compile(made).steps) == 1
+
+
+def test_time_of_the_plain_network() -> None:
+    """The plain quantiser has no PRelu in 8 bits, so its network has a turn for each: it is no network in 8 bits."""
+    made = quantize(_network(), samples(12), check=False)  # type: ignore[arg-type]
+    assert made.decision is not None
+    plain, *others = made.decision.candidates
+    assert plain.name == "plain" and plain.others >= 2
+    assert all(x.others == 0 and x.cycles < plain.cycles for x in others)
