@@ -7,21 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import tilewright as tw
 from tests.common.tflite_models import Model, T
 from tests.common.tflite_models import Op as Layer
-from tilewright.api.options import ProgramOptions
-from tilewright.api.source import ModelSource
-from tilewright.isa.config import PRESETS, NpuConfig
+from tests.unit.tilewright.prove.sides import both
+from tilewright.isa.config import PRESETS
 from tilewright.isa.encoding import Op, from_bytes, to_bytes
-from tilewright.isa.program import Program
 from tilewright.prove.checker.cells import VALUE
 from tilewright.prove.checker.compare import prove
 from tilewright.prove.checker.fields import as_integers, residues
-from tilewright.prove.checker.graph import QuantisedGraph
 from tilewright.prove.checker.names import Names
 from tilewright.prove.checker.wide import join, split
-from tilewright.prove.compiled import quantised_graph
 
 BASE = PRESETS["base"].with_(name="wide16", wide_results=1)
 
@@ -49,11 +44,6 @@ def convolutions(depthwise: bool) -> bytes:
         layer = Layer("CONV_2D", ["x", "w", "b"], ["h"], ("Conv2DOptions", stride))
     options = ("Conv2DOptions", {"Padding": 0, "StrideH": 1, "StrideW": 1, "FusedActivationFunction": 1})
     return Model(tensors, [layer, Layer("CONV_2D", ["h", "v", "c"], ["y"], options)], ["x"], ["y"]).build()
-
-
-def both(model: bytes, config: NpuConfig) -> tuple[QuantisedGraph, Program]:
-    graph = quantised_graph(ModelSource(model), config, ProgramOptions().compiler)
-    return graph, tw.compile_program(model, config, tuning="off", cache=False)
 
 
 @pytest.mark.parametrize("depthwise", [False, True])

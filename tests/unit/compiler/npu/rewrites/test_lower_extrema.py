@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import tilewright as tw
-from tests.common import onnx_models
 from tests.reference.quantized_models import Model
-from tilewright.isa.config import PRESETS
-from tilewright.isa.program import CpuStep, NpuStep, Program
+from tests.unit.compiler.npu.rewrites.turns import compared, turns_of
+from tilewright.isa.program import CpuStep, Program
 
 CHANNELS = 20
 
@@ -19,23 +17,16 @@ def conv(m: Model, x: str, inputs: int, scale: float = 0.5, outputs: int = CHANN
     return m.requantized(m.op("Conv", x, m.weights((outputs, inputs, 1, 1))), scale, zero)
 
 
-def compared(m: Model, config: str) -> Program:
+def simulated(m: Model, config: str) -> Program:
     """Returns the program, after both simulators gave onnxruntime's bytes."""
-    proto, feeds = m.build(), m.feeds()
-    program, session = tw.compile_program(proto, config, cache=False), onnx_models.session(proto)
-    got, timed = (tw.Device(kind, PRESETS[config]).run(program, feeds) for kind in ("functional", "cycle"))
-    assert all(np.array_equal(got[name], timed[name]) for name in got)
-    for output, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
-        np.testing.assert_array_equal(got[output.name], expected)
-        assert len(np.unique(expected)) > 12
-    return program
+    return compared(m, config, ("functional", "cycle"), least=13)
 
 
 def turns(m: Model, config: str) -> int:
     """Returns the number of NPU steps; between them the CPU only converts."""
-    program = compared(m, config)
+    program = simulated(m, config)
     assert not any("Max" in o or "Min" in o for s in program.steps if isinstance(s, CpuStep) for o in s.ops)
-    return sum(isinstance(step, NpuStep) for step in program.steps)
+    return turns_of(program)
 
 
 @pytest.mark.medium
@@ -141,4 +132,4 @@ def test_of_planes_with_their_channels_last(op: str, scale: float) -> None:
     if scale == 0.5:
         assert turns(m, "base") == 1
     else:
-        compared(m, "base")
+        simulated(m, "base")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.common import onnx_models
 from tests.network.layer_cases.case import move, small_conv
 from tests.reference import quantized_ops
 from tests.reference.quantized_models import Model
 from tests.unit.compiler.npu.net import Net
+from tests.unit.compiler.npu.rewrites.turns import compared, turns_of
 from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import PRESETS
@@ -27,14 +27,7 @@ def conv(m: Model, x: str, inputs: int, scale: float = 0.5, outputs: int = CHANN
 
 def turns(m: Model, config: str, least: int = 13) -> int:
     """Returns the number of NPU steps, after both simulators gave onnxruntime's bytes, with `least` distinct ones."""
-    proto, feeds = m.build(), m.feeds()
-    program, session = tw.compile_program(proto, config, cache=False), onnx_models.session(proto)
-    got, timed = (tw.Device(kind, PRESETS[config]).run(program, feeds) for kind in ("functional", "cycle"))
-    assert all(np.array_equal(got[name], timed[name]) for name in got)
-    for output, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
-        assert len(np.unique(expected)) >= least
-        np.testing.assert_array_equal(got[output.name], expected)
-    return sum(isinstance(step, NpuStep) for step in program.steps)
+    return turns_of(compared(m, config, ("functional", "cycle"), least))
 
 
 SHAPE = (1, 15, 5, 7)

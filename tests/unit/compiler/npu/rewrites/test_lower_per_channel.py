@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.common import onnx_models
 from tests.reference.quantized_models import Model
+from tests.unit.compiler.npu.rewrites.turns import compared, turns_of
 from tilewright.isa.config import PRESETS
-from tilewright.isa.program import NpuStep
 
 CHANNELS = 20
 
@@ -36,12 +35,7 @@ def model(op: str, dtype: type, scale: float, factors: np.ndarray, dequantised: 
 
 def turns(m: Model, config: str) -> int:
     """Returns the number of NPU steps, after the functional simulator gave onnxruntime's bytes."""
-    proto, feeds = m.build(), m.feeds()
-    program, session = tw.compile_program(proto, config, cache=False), onnx_models.session(proto)
-    got = tw.Device("functional", PRESETS[config]).run(program, feeds)
-    for output, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
-        np.testing.assert_array_equal(got[output.name], expected)
-    return sum(isinstance(step, NpuStep) for step in program.steps)
+    return turns_of(compared(m, config))
 
 
 @pytest.mark.medium

@@ -5,21 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import tilewright as tw
-from tests.common import onnx_models
 from tests.reference.quantized_models import Model
-from tilewright.isa.config import PRESETS
-from tilewright.isa.program import NpuStep
-
-
-def turns(m: Model, config: str) -> int:
-    """Returns the number of NPU steps, after the functional simulator gave onnxruntime's bytes."""
-    proto, feeds = m.build(), m.feeds()
-    program, session = tw.compile_program(proto, config, cache=False), onnx_models.session(proto)
-    got = tw.Device("functional", PRESETS[config]).run(program, feeds)
-    for output, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
-        np.testing.assert_array_equal(got[output.name], expected)
-    return sum(isinstance(step, NpuStep) for step in program.steps)
+from tests.unit.compiler.npu.rewrites.turns import compared, turns_of
 
 
 def planes(m: Model, batch: int, channels: int, dtype: type) -> str:
@@ -44,7 +31,7 @@ def test_block_of_products(batch: int, channels: int, hidden: int, dtype: type) 
     y = m.requantized(m.op("Transpose", y, perm=[0, 3, 1, 2]), 0.1, zero)
     y = m.requantized(m.op("Add", x, y), 0.173, zero)
     m.output(m.requantized(m.op("Conv", y, m.weights((8, channels, 1, 1))), 0.3, zero))
-    assert turns(m, "base") == 1
+    assert turns_of(compared(m, "base")) == 1
 
 
 @pytest.mark.medium
@@ -60,7 +47,7 @@ def test_flat_rows_between(config: str) -> None:
     m.output(y)
     y = m.requantized(m.op("Transpose", y, perm=[0, 3, 1, 2]), 0.3, 0)
     m.output(m.requantized(m.op("Conv", y, m.weights((8, 16, 3, 3))), 0.5, 0))
-    assert turns(m, config) == 1
+    assert turns_of(compared(m, config)) == 1
 
 
 @pytest.mark.medium
@@ -74,4 +61,4 @@ def test_heads_stay(heads: int) -> None:
     keys = m.requantized(m.op("HardSwish", keys), 0.1, 0)
     queries = m.requantized(m.op("Transpose", split, perm=[0, 2, 1, 3]), 0.1, 0)
     m.output(m.requantized(m.op("MatMul", queries, keys), 0.7, 0))
-    assert turns(m, "base") >= 1
+    assert turns_of(compared(m, "base")) >= 1
