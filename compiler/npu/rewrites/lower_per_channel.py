@@ -67,9 +67,8 @@ def _replaced(rewriter: Rewriter, quantizer: Node) -> list[Node] | None:
             if function.op == "Div" and (factors == 0).any():
                 return None
             origin = (*function.origin, *quantizer.origin)
-            if len(x.shape) == 4:
-                return _by_channel(graph, function, x, y, factors.reshape(-1), origin)
-            return _of_rows(graph, function, x, y, factors.reshape(-1), origin)
+            lowered = _of_planes if len(x.shape) == 4 else _of_rows
+            return lowered(graph, function, x, y, factors.reshape(-1), origin)
     return None
 
 
@@ -88,12 +87,12 @@ def _of_rows(
     before, after = (Mover(graph, [], function.name, origin) for _ in range(2))
     planes = before.transpose(before.reshape(x.name, pixels), (0, 3, 1, 2))
     made = graph.like(y, f"{y.name}.planes", graph.tensor(planes).shape)
-    nodes = _by_channel(graph, function, graph.tensor(planes), graph.tensor(made), factors, origin)
+    nodes = _of_planes(graph, function, graph.tensor(planes), graph.tensor(made), factors, origin)
     after.reshape(after.transpose(made, (0, 2, 3, 1)), y.shape, y.name)
     return None if nodes is None else [*before.nodes, *nodes, *after.nodes]
 
 
-def _by_channel(
+def _of_planes(
     graph: Graph, function: Node, x: Tensor, y: Tensor, factors: np.ndarray, origin: tuple[str, ...]
 ) -> list[Node] | None:
     """Returns integer ops that make the planes y of the planes x; None where none is exact."""

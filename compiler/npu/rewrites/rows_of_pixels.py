@@ -42,8 +42,8 @@ class _Rows:
             self.nodes.append(node)
             if self._enters(node):
                 y = node.outputs[0]
-                n, h, w, c = self.graph.tensor(y).shape
-                self.rows[y] = self.mover.reshape(node.inputs[0] if node.op == "Reshape" else y, (n, h * w, c))
+                shape = _rows_shape(self.graph.tensor(y).shape)
+                self.rows[y] = self.mover.reshape(node.inputs[0] if node.op == "Reshape" else y, shape)
 
     def _enters(self, node: Node) -> bool:
         """Returns True if a node makes pixels of planes or of rows."""
@@ -82,11 +82,14 @@ class _Rows:
         y = self.graph.tensor(node.outputs[0])
         if len(y.shape) != 4 or not any(name in self.rows for name in node.inputs):
             return False
-        inputs = [self._operand(name, y.shape[:3]) for name in node.inputs]
-        if None in inputs:
-            return False
-        made = self.graph.like(y, f"{y.name}.rows", (y.shape[0], y.shape[1] * y.shape[2], y.shape[3]))
-        self.nodes.append(replace(node, inputs=[name for name in inputs if name is not None], outputs=[made]))
+        inputs: list[str] = []
+        for name in node.inputs:
+            operand = self._operand(name, y.shape[:3])
+            if operand is None:
+                return False
+            inputs.append(operand)
+        made = self.graph.like(y, f"{y.name}.rows", _rows_shape(y.shape))
+        self.nodes.append(replace(node, inputs=inputs, outputs=[made]))
         self.mover.reshape(made, y.shape, y.name)
         self.rows[y.name] = made
         return True
@@ -100,5 +103,10 @@ class _Rows:
             return name if len(x.shape) <= 2 else None
         if x.shape[:3] != pixels:
             return None
-        n, h, w, c = x.shape
-        return self.mover.reshape(name, (n, h * w, c))
+        return self.mover.reshape(name, _rows_shape(x.shape))
+
+
+def _rows_shape(pixels: tuple[int, ...]) -> tuple[int, int, int]:
+    """Returns the shape [N, H * W, C] of the rows of pixels [N, H, W, C]."""
+    n, h, w, c = pixels
+    return n, h * w, c

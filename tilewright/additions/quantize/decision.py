@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import onnx
-
 from tilewright.quantize import times
 from tilewright.quantize.judging import Measured
 from tilewright.quantize.layers import Kind, Network
+from tilewright.quantize.plain import left_in_floats
 from tilewright.quantize.recipe import Precision
 from tilewright.quantize.writing import quantised_layers
 
@@ -59,7 +58,7 @@ class Candidate:
         network = Network(recipe.model)
         chosen = quantised_layers(network, recipe)
         if recipe.written is not None:
-            chosen |= dict.fromkeys(_left_in_floats(network, recipe.written), Precision.FLOAT)
+            chosen |= dict.fromkeys(left_in_floats(recipe.written, network), Precision.FLOAT)
         products = [layer for layer in network.layers if layer.multiplies]
         wide = lambda layers: [x for x in layers if chosen.get(x.name) is not Precision.INT8]
         kept, usual = wide(products), quantised_layers(network, recipe.with_precision({}))
@@ -186,19 +185,6 @@ class Decision:
             for x in self.candidates
         ]
         return {"text": str(self), "goal": self.goal, "candidates": rows}
-
-
-def _left_in_floats(network: Network, written: onnx.ModelProto) -> list[str]:
-    """Layers between products that the plain quantiser's network has not as the NPU has them: without a quantised
-    result, or a linear Resize, the scale of which is no power of two."""
-    made = {node.output[0] for node in written.graph.node if node.op_type == "QuantizeLinear"}
-    found = []
-    for layer in network.layers:
-        inner = not layer.multiplies and all(network.readers.get(name) for name in layer.outputs)
-        unlike = not all(f"{name}_QuantizeLinear_Output" in made for name in layer.outputs)
-        if (inner and unlike and layer.kind is not Kind.MOVE) or network.interpolates(layer.nodes[0]):
-            found.append(layer.name)
-    return found
 
 
 def _count(cycles: float) -> str:

@@ -388,9 +388,11 @@ class Network:
     def interpolates(self, node: onnx.NodeProto) -> bool:
         """Whether a node is a linear Resize to 2, 4 or 8 times as many rows and columns, or as many. Where its scale is
         a power of two, the machine's integers are onnxruntime's."""
+        if node.op_type != "Resize":
+            return False
         attributes = attributes_of(node)
         places = (b"half_pixel", b"pytorch_half_pixel", b"asymmetric")
-        if node.op_type != "Resize" or attributes.get("mode") != b"linear" or attributes.get("antialias", 0):
+        if attributes.get("mode") != b"linear" or attributes.get("antialias", 0):
             return False
         if attributes.get("coordinate_transformation_mode", b"half_pixel") not in places:
             return False

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from tilewright.common import temporary
 from tilewright.common.quiet import quiet
 from tilewright.errors import UsageError
-from tilewright.quantize.layers import PRODUCTS, SCATTERS
+from tilewright.quantize.layers import PRODUCTS, SCATTERS, Kind, Network
 from tilewright.quantize.observe import copied, observe
 from tilewright.quantize.recipe import Samples
 from tilewright.quantize.recurrent_ops import GATES
@@ -77,6 +77,19 @@ def quantises_all(written: onnx.ModelProto) -> bool:
     integers = {node.output[0] for node in written.graph.node if node.op_type == "DequantizeLinear"}
     floats = (node for node in written.graph.node if not integers.issuperset(node.input[:2]))
     return not any(node.op_type in PRODUCTS or node.op_type in GATES or node.op_type in SCATTERS for node in floats)
+
+
+def left_in_floats(written: onnx.ModelProto, network: Network) -> list[str]:
+    """Layers between products that the plain quantiser's network has not as the NPU has them: without a quantised
+    result, or a linear Resize, the scale of which is no power of two."""
+    made = {name for node in written.graph.node for name in node.output}
+    found = []
+    for layer in network.layers:
+        inner = not layer.multiplies and all(network.readers.get(name) for name in layer.outputs)
+        unlike = not all(f"{name}{_MADE}" in made for name in layer.outputs)
+        if (inner and unlike and layer.kind is not Kind.MOVE) or network.interpolates(layer.nodes[0]):
+            found.append(layer.name)
+    return found
 
 
 def _extremes(model: onnx.ModelProto, samples: Samples) -> dict[str, np.ndarray]:

@@ -169,10 +169,12 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
             sample = samples[index * len(samples) // count]
             pair = pair or [Observer(m, list(noise) if layers else outputs, sample) for m in (recipe.model, written)]
             for name, a, b in _paired_values(pair, sample):
-                if name in equal and isinstance(a, np.ndarray) and a.shape == b.shape:
+                if not isinstance(a, np.ndarray) or a.shape != b.shape:
+                    continue
+                if name in equal:
                     size, same = equal[name]
                     equal[name] = [size + a.size, same + int(np.count_nonzero(a == b))]
-                elif isinstance(a, np.ndarray) and a.dtype.kind in "fiu" and a.shape == b.shape:
+                elif a.dtype.kind in "fiu":
                     one = Noise()
                     one.add(a, b, masks.seen(name, a))
                     noise[name].join(one)
