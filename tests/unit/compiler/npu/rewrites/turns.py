@@ -1,4 +1,4 @@
-"""What tests of the rewrites compare: the bytes of a model's program with onnxruntime's, and its turns of the NPU."""
+"""Comparison of a model's program with onnxruntime, and its turns of the NPU, for tests of the rewrites."""
 
 from __future__ import annotations
 
