@@ -16,7 +16,7 @@ from tilewright.quantize.metric import Task
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Recipe, Samples
 from tilewright.quantize.samples import Subset
-from tilewright.quantize.sqnr import BEST, Noise
+from tilewright.quantize.sqnr import BEST, Noise, resized
 from tilewright.quantize.stepping import Values
 from tilewright.quantize.switches import Outputs
 from tilewright.quantize.writing import write
@@ -169,6 +169,7 @@ class Judge:
             if self._task is not None:
                 said.append({name: found[name] for name in self._task_names})
             real = {name: self._real.get(number, name) for name in self._names}
+            found |= {name: resized(found[name], value.shape) for name, value in real.items()}
             for one, name in zip(total, self._names):
                 one[number].add(real[name], found[name], self._masks.seen(name, real[name]))
             clear += classes.positions(real, found, self._classes)

@@ -34,6 +34,19 @@ LAYER_SAMPLES = 4
 """Number of these samples that layers are compared on."""
 
 
+def resized(found: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """An output in the size it has in the float model, where its size depends on values, as after a Loop.
+
+    What is too much is cut off, and what is missing is 0, so that it counts as an error.
+    """
+    if found.shape == shape or found.ndim != len(shape):
+        return found
+    result = np.zeros(shape, found.dtype)
+    both = tuple(slice(min(a, b)) for a, b in zip(found.shape, shape))
+    result[both] = found[both]
+    return result
+
+
 class Noise:
     """Energy of a signal and of its error, summed up over samples."""
 
@@ -45,8 +58,10 @@ class Noise:
         """Adds a tensor's values in both models.
 
         Args:
+            found: see `resized`.
             seen: which count; all without it. Those that are meant to be infinite or beyond `LARGEST` never do.
         """
+        found = resized(found, wanted.shape)
         if seen is None and wanted.dtype.kind == "f" and wanted.size:
             if wanted.min() < -LARGEST or wanted.max() > LARGEST:
                 seen = np.abs(wanted) <= LARGEST
@@ -104,6 +119,7 @@ class Report:
         samples: how many were compared.
         lowest: dB that each of these has on its worst sample.
         equal: share of the elements of the other outputs that are the float model's, by name.
+        other_sizes: of how many samples each output has another size than in the float model, by name; see `resized`.
     """
 
     outputs: dict[str, float]
@@ -111,6 +127,7 @@ class Report:
     samples: int
     lowest: dict[str, float] = field(default_factory=dict)
     equal: dict[str, float] = field(default_factory=dict)
+    other_sizes: dict[str, int] = field(default_factory=dict)
 
     @property
     def worst(self) -> float:
@@ -123,7 +140,11 @@ class Report:
             *(f"{name} equal in {share:.1%} of its elements" for name, share in self.equal.items()),
         ])  # fmt: skip
         lowest = f"; {min(self.lowest.values()):.1f} dB on the worst sample" if self.lowest and self.samples > 1 else ""
-        return f"SQNR on {self.samples} samples held back: {outputs}{lowest}"
+        sizes = "".join(
+            f"; {name} has another size than in the float model on {count} of them"
+            for name, count in self.other_sizes.items()
+        )
+        return f"SQNR on {self.samples} samples held back: {outputs}{lowest}{sizes}"
 
     @property
     def losses(self) -> str:
@@ -134,7 +155,7 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Returns the report for JSON."""
         found: dict[str, Any] = {"outputs": self.outputs, "lowest": self.lowest, "equal": self.equal}
-        found["samples"] = self.samples
+        found |= {"samples": self.samples, "other_sizes": self.other_sizes}
         return found | {"layers": [asdict(row) for row in self.layers]}
 
 
@@ -158,6 +179,7 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
     scored = [name for name in network.float_outputs() if name in noise]
     lowest = dict.fromkeys(scored, BEST)
     equal = {name: [0, 0] for name in outputs if name not in scored}  # elements, and equal ones
+    other_sizes: dict[str, int] = {}
     count = min(len(samples), MOST_SAMPLES)
     layered = [index * LAYER_SAMPLES % count < LAYER_SAMPLES for index in range(count)]  # evenly spread
     done = 0
@@ -169,11 +191,15 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
             sample = samples[index * len(samples) // count]
             pair = pair or [Observer(m, list(noise) if layers else outputs, sample) for m in (recipe.model, written)]
             for name, a, b in _paired_values(pair, sample):
-                if not isinstance(a, np.ndarray) or a.shape != b.shape:
+                if not isinstance(a, np.ndarray):
                     continue
+                if a.shape != b.shape:
+                    if name not in outputs:
+                        continue
+                    other_sizes[name] = other_sizes.get(name, 0) + 1
                 if name in equal:
                     size, same = equal[name]
-                    equal[name] = [size + a.size, same + int(np.count_nonzero(a == b))]
+                    equal[name] = [size + a.size, same + int(np.count_nonzero(a == resized(b, a.shape)))]
                 elif a.dtype.kind in "fiu":
                     one = Noise()
                     one.add(a, b, masks.seen(name, a))
@@ -196,7 +222,7 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
             rows.append(Row(layer.name, layer.op, tensor, own, found[tensor], max(0.0, before - found[tensor])))
     rows.sort(key=lambda row: row.sqnr)
     shares = {name: same / max(1, size) for name, (size, same) in equal.items()}
-    return Report({name: found[name] for name in scored}, rows, count, lowest, shares)
+    return Report({name: found[name] for name in scored}, rows, count, lowest, shares, other_sizes)
 
 
 def _paired_values(pair: list[Observer], sample: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import helper, numpy_helper
 
 from tests.unit.tilewright.quantize import networks
 from tilewright.quantize import Quantized, ranges, sqnr
+from tilewright.quantize.judging import Judge
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.plots import layers_picture
 from tilewright.quantize.recipe import Precision, Recipe
@@ -33,6 +36,35 @@ def test_report() -> None:
     assert {row.layer: row.precision for row in found.layers}["gemm"] == "float"
     assert found.worst == found.outputs["y"] and found.samples == 5
     assert layers_picture(found, "png").startswith(b"\x89PNG") and b"conv0" in layers_picture(found, "svg")
+
+
+def test_an_output_of_another_size() -> None:
+    """What a quantised network leaves out of an output whose size follows from its values is an error, not a fault."""
+    model, samples = networks.deep(depth=4), networks.samples(16)
+    graph, (before,) = model.graph, model.graph.output
+    float_model = session(model)
+    values = [run(float_model, sample)[before.name] for sample in samples]
+    middle = numpy_helper.from_array(np.float32(np.median(values)), "middle")
+    graph.initializer.extend([middle, numpy_helper.from_array(np.array([-1]), "rows")])
+    graph.node.extend([
+        helper.make_node("Reshape", [before.name, "rows"], ["flat"]),
+        helper.make_node("Greater", ["flat", "middle"], ["large"]),
+        helper.make_node("Compress", ["flat", "large"], ["few"], axis=0),
+    ])  # fmt: skip
+    del graph.output[:]
+    graph.output.append(helper.make_tensor_value_info("few", onnx.TensorProto.FLOAT, ["count"]))
+    recipe = Recipe(model, ranges.find(model, samples, "minmax"), {})
+    written = write(recipe)
+    real, quantised = (onnxruntime.InferenceSession(m.SerializeToString()) for m in (model, written))
+    pairs = [(real.run(None, x)[0], quantised.run(None, x)[0]) for x in samples]
+    sizes = sum(len(a) != len(b) for a, b in pairs)
+    assert sizes and any(len(a) > len(b) for a, b in pairs) and any(len(a) < len(b) for a, b in pairs)
+    error = sum(np.square(a - np.resize(np.append(b, np.zeros(len(a))), len(a))).sum() for a, b in pairs)
+    wanted = 10 * np.log10(sum(np.square(a).sum() for a, _ in pairs) / error)
+    found = sqnr.measure(recipe, written, samples)
+    assert found.outputs["few"] == pytest.approx(wanted, abs=0.3) and found.other_sizes == {"few": sizes}
+    assert f"few has another size than in the float model on {sizes} of them" in str(found)
+    assert Judge(model, samples).measure(recipe).noise[0] > 0
 
 
 def test_a_target_that_was_not_reached() -> None:
