@@ -16,6 +16,11 @@ _PLACES = 1 << 22
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64)
 
 
+def digest_of(*parts: bytes) -> bytes:
+    """16 bytes that stand for bytes in names."""
+    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
+
+
 def words_of(elements: Array) -> Array:
     """One number for each element [..., FIELDS], for look-ups."""
     return np.asarray(_words(elements)[0])
@@ -124,8 +129,7 @@ class Cells:
     # elements
 
     def _key(self, *parts: object) -> Array:
-        text = repr((self.seed, *parts)).encode()
-        return np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), np.uint64)
+        return np.frombuffer(digest_of(repr((self.seed, *parts)).encode()), np.uint64)
 
     def random(self, shape: Sequence[int], *label: object) -> Array:
         """Cells of new values: the same for the same label."""
@@ -142,7 +146,7 @@ class Cells:
         return np.where(byte[..., None], self.bytes[values & 255], self.cells(residues(values)))
 
     def mix(self, key: Sequence[object], *operands: Array) -> Array:
-        """New elements [..., FIELDS], a function of a key and operands (elements, or uint64 words [...])."""
+        """New elements [..., FIELDS], a function of a key and operands (elements, or uint64 words [...]), broadcast."""
         self.count(str(key[0]))
         a, b = self._key(*key)
         words = [w for x in operands for w in ([x] if x.dtype == np.uint64 else _words(x))]
@@ -184,8 +188,7 @@ class Cells:
         """The number of a table, int8[256] or int8[65536]. That of one value is one of 256 entries."""
         least, most = int(table.min()), int(table.max())
         content = (table[:256] if least == most else table).tobytes()
-        digest = hashlib.blake2b(content, digest_size=16).digest()
-        if digest not in self._numbers:
+        if (digest := digest_of(content)) not in self._numbers:
             self._numbers[digest] = number = len(self._tables)
             if number == len(self._sizes):
                 self._keys, self._ends = (np.resize(x, (2 * number, 2)) for x in (self._keys, self._ends))

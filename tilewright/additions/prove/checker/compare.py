@@ -15,14 +15,12 @@ from tilewright.isa.program import BlockedLayout, Buffer, CpuStep, Layout, Looku
 from tilewright.prove.checker import elements, norms, products, wide  # noqa: F401  # they register the rules
 from tilewright.prove.checker.cells import CELL, VALUE
 from tilewright.prove.checker.evaluate import evaluate, numbers
-from tilewright.prove.checker.fields import FIELDS
+from tilewright.prove.checker.fields import FIELDS, Array
 from tilewright.prove.checker.graph import Finding, NoRule, QuantisedGraph, Step, Value
 from tilewright.prove.checker.machine import Machine
 from tilewright.prove.checker.memories import Moved
 from tilewright.prove.checker.names import Names
 from tilewright.prove.checker.rules import quantisation
-
-Array = np.ndarray
 
 
 @dataclass

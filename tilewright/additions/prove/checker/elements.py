@@ -10,9 +10,9 @@ import numpy as np
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
 from tilewright.prove.checker.cells import BYTES, CELL
-from tilewright.prove.checker.fields import PRIMES
+from tilewright.prove.checker.fields import PRIMES, Array
 from tilewright.prove.checker.graph import NoRule, Value
-from tilewright.prove.checker.rules import EIGHT_BIT, Array, Node, padded, rule, taps, unknown
+from tilewright.prove.checker.rules import EIGHT_BIT, Node, padded, rule, taps, unknown
 
 #: Values of a sum that are tried one by one where a mean has another scale in the program.
 _MOST_SUMS = 1 << 21

@@ -17,10 +17,10 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.prove.checker.cells import BYTES, CELL, VALUE
-from tilewright.prove.checker.fields import FIELDS, PRIMES
+from tilewright.prove.checker.fields import FIELDS, PRIMES, Array
 from tilewright.prove.checker.graph import NoRule, QuantisedGraph, Step, Value
 from tilewright.prove.checker.names import Names
-from tilewright.prove.checker.rules import EIGHT_BIT, ROWS, RULES, Array, Node, rule, unknown
+from tilewright.prove.checker.rules import EIGHT_BIT, ROWS, RULES, Node, rule, unknown
 
 _OF_BYTES = ("Add", "Sub", "Mul", "Div", "PRelu", "QuantizeLinear", "DequantizeLinear")
 #: Most numbers of all values of a tensor that are computed.
@@ -156,8 +156,8 @@ def scatter(node: Node) -> Array:
         columns = new.reshape(len(new), -1, FIELDS)[far, place]
         found = names.put(old.reshape(-1, FIELDS), (rows + far) * math.prod(rest) + place, rows, first, columns)
         return np.moveaxis(names.cells(found).reshape(*old.shape[:-1], CELL), 0, axis)
-    rows = np.broadcast_to(np.arange(n, dtype=np.uint64).reshape(-1, *(1,) * len(rest)), (n, *rest))
-    column = [np.broadcast_to(part, old.shape) for pair in zip(places, new, strict=True) for part in pair]
+    rows = np.arange(n, dtype=np.uint64).reshape(-1, *(1,) * len(rest))
+    column = [part for pair in zip(places, new, strict=True) for part in pair]
     return np.moveaxis(names.cells(names.mix(("scatter",), old, rows, *column)), 0, axis)
 
 

@@ -99,8 +99,6 @@ class Machine(Memories):
         pushed = self.reads("ACT", op["act"] + act)
         i0, i1 = i0 - op["start0"], i1 - op["start1"]
         at = np.flatnonzero((i0 >= 0) & (i0 % op["step0"] == 0) & (i1 >= 0) & (i1 % op["step1"] == 0))
-        if not len(at):
-            return
         for level, place, step in ((0, i0, op["step0"]), (1, i1, op["step1"])):
             acc = acc + place // step * self.loops["GEMM_LOOP"][level]["acc_stride"]
         tiles, which = np.unique(op["wgt"] + wgt[at], return_inverse=True)
@@ -193,8 +191,7 @@ class Machine(Memories):
             if function == RowFunction.EXP:
                 self.order.read("PRM", prm)
                 terms = norms.exponentials(names, self._words(), cells, self.row_maxima[prm])
-                scales = np.broadcast_to(self.prm[prm, 0, 0, VALUE][:, None], terms.shape)
-                found = norms.probabilities(names, terms, scales, *limits)
+                found = norms.probabilities(names, terms, self.prm[prm, 0, :1, VALUE], *limits)
             else:
                 factors = self.row_norms[self.rows("STAT", op["number"] + b)][:, None]
                 bias, _, scale = self.parameters(prm)

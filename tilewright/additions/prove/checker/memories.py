@@ -14,12 +14,10 @@ from tilewright.isa.instructions import Memory
 from tilewright.isa.packing import unpacked
 from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION, Program
 from tilewright.prove.checker.cells import BYTES, CELL, ROOT, TABLE, VALUE
-from tilewright.prove.checker.fields import FIELDS, PRIMES
+from tilewright.prove.checker.fields import FIELDS, PRIMES, Array
 from tilewright.prove.checker.graph import Finding, NoRule
 from tilewright.prove.checker.names import Names
 from tilewright.prove.checker.order import Order
-
-Array = np.ndarray
 
 
 @dataclass(frozen=True)

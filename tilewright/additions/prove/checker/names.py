@@ -15,14 +15,13 @@ another scale that gives the same.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
-from tilewright.prove.checker.cells import BYTES, CELL, TABLE, VALUE, Facts, cases
+from tilewright.prove.checker.cells import BYTES, CELL, TABLE, VALUE, Facts, cases, digest_of
 from tilewright.prove.checker.fields import FIELDS, PRIMES, Array, as_integers, matrix_product, residues
 from tilewright.prove.checker.functions import Functions
 
@@ -160,7 +159,7 @@ class Names(Functions):
         """Names the results of the kept sums by what these are for every value of the sum."""
         for (least, most, scale), at in self._sums.cases(acc, bits):
             results = numerics.requantize(np.arange(least, most + 1), np.uint32(scale), *rule)
-            roots[at] = self.mix(("results of a sum", least, hashlib.sha256(results.tobytes()).hexdigest()), acc[at])
+            roots[at] = self.mix(("results of a sum", least, digest_of(results.tobytes())), acc[at])
 
     # integers in bytes
 
@@ -243,12 +242,8 @@ class Names(Functions):
             [np.minimum(ends[here, 0], facts[:, -2]), np.maximum(ends[here, 1], facts[:, -1])], axis=1
         )
         total = old.astype(np.int64)
-        numbers = np.broadcast_to(number, new.shape)
-        np.add.at(
-            total,
-            at,
-            self.mix(("row put into others",), base[at], rows.astype(np.uint64), numbers, new).astype(np.int64),
-        )
+        differences = self.mix(("row put into others",), base[at], rows.astype(np.uint64), number, new)
+        np.add.at(total, at, differences.astype(np.int64))
         found = (total % PRIMES).astype(np.uint32)
         self._puts.keep(found, np.hstack([base, np.tile(number, (len(old), 1)), ends]))
         return found
@@ -260,8 +255,7 @@ class Names(Functions):
         Args:
             number: the elements [..., FIELDS] of integers, which are 0 to n - 1.
         """
-        places = np.broadcast_to(np.arange(len(table), dtype=np.uint64), (*number.shape[:-1], len(table)))
-        chosen = self.mix(("row of a table",), np.broadcast_to(number[..., None, :], (*places.shape, FIELDS)), places)
+        chosen = self.mix(("row of a table",), number[..., None, :], np.arange(len(table), dtype=np.uint64))
         chosen[..., 0, :] = (1 - chosen[..., 1:, :].sum(axis=-2, dtype=np.int64)) % PRIMES
         found = matrix_product(chosen, table.reshape(len(table), -1))
         found = self.of_roots(found, np.zeros(found.shape[:-1], np.int64))
@@ -275,9 +269,8 @@ class Names(Functions):
         for place, integer in enumerate(integers):
             if (follows := self.follows.get(integer.tobytes())) is None:
                 return None
-            groups.setdefault((follows[1].ravel().astype(np.int64) % len(table)).tobytes(), []).append(
-                (place, follows[0])
-            )
+            rows = follows[1].ravel().astype(np.int64) % len(table)
+            groups.setdefault(rows.tobytes(), []).append((place, follows[0]))
         for values, group in groups.items():
             numbers = np.stack([number for _, number in group])
             found[[place for place, _ in group]] = self.rows(numbers, table[np.frombuffer(values, np.int64)])
@@ -286,7 +279,5 @@ class Names(Functions):
     def opaque(self, key: Sequence[object], operands: Sequence[Array], shape: Sequence[int]) -> Array:
         """Cells of an unknown function of whole tensors: the same for the same key and operands."""
         self.count(str(key[0]))
-        digest = hashlib.blake2b(digest_size=16)
-        for operand in operands:
-            digest.update(repr(operand.shape).encode() + np.ascontiguousarray(operand[..., VALUE]).tobytes())
-        return self.random(shape, "opaque", *key, digest.hexdigest())
+        parts = (part for x in operands for part in (repr(x.shape).encode(), x[..., VALUE].tobytes()))
+        return self.random(shape, "opaque", *key, digest_of(*parts))

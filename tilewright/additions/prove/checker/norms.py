@@ -7,7 +7,6 @@ onnxruntime and LiteRT add rows in float32, so what these rules name differs fro
 
 from __future__ import annotations
 
-import hashlib
 import math
 
 import numpy as np
@@ -15,15 +14,11 @@ import numpy as np
 from tilewright.isa import numerics
 from tilewright.isa.row_bits import BIAS_FRACTION, EPSILON_FRACTION
 from tilewright.isa.row_norm import FACTOR_SCALE, TRUNCATION
-from tilewright.prove.checker.cells import BYTES, CELL, VALUE
+from tilewright.prove.checker.cells import BYTES, CELL, VALUE, digest_of
 from tilewright.prove.checker.fields import PRIMES, Array
 from tilewright.prove.checker.graph import NoRule
 from tilewright.prove.checker.names import Names
 from tilewright.prove.checker.rules import Node, rule
-
-
-def _digest(*tables: Array) -> str:
-    return hashlib.blake2b(b"".join(np.asarray(t, np.int64).tobytes() for t in tables), digest_size=16).hexdigest()
 
 
 def _summed(elements: Array) -> Array:
@@ -32,9 +27,12 @@ def _summed(elements: Array) -> Array:
 
 
 def exponentials(names: Names, words: Array, cells: Array, maxima: Array) -> Array:
-    """Elements of `words[(byte - maximum) & 255]`, [..., n, FIELDS], of cells [..., n, CELL] and maxima [..., CELL]."""
-    least = np.broadcast_to(maxima[..., None, VALUE], cells[..., VALUE].shape)
-    return names.mix(("exponential", _digest(words)), cells[..., VALUE], least)
+    """Elements of `words[(byte - maximum) & 255]`, [..., n, FIELDS], of cells [..., n, CELL] and maxima [..., CELL].
+
+    Args:
+        words: int64.
+    """
+    return names.mix(("exponential", digest_of(words.tobytes())), cells[..., VALUE], maxima[..., None, VALUE])
 
 
 def row_scales(names: Names, terms: Array, number: int, exponent: int) -> Array:
@@ -43,28 +41,29 @@ def row_scales(names: Names, terms: Array, number: int, exponent: int) -> Array:
 
 
 def probabilities(names: Names, exponent: Array, scales: Array, zero_point: int, low: int, high: int) -> Array:
-    """Cells of `isa.numerics.requantize` of exponentials by scales, both [..., FIELDS]."""
+    """Cells of `isa.numerics.requantize` of exponentials by scales, both [..., FIELDS], broadcast."""
     return names.clamp(names.cells(names.mix(("probability", int(zero_point)), exponent, scales)), low, high)
 
 
 def row_norms(
     names: Names, cells: Array, squares: Array, values: Array, count: int, epsilon: int, centred: bool
 ) -> Array:
-    """Elements of `isa.row_norm.row_norm` of the sums of pairs `squares[byte], values[byte]` of rows [..., n, CELL]."""
-    moments = names.mix(("moment", _digest(squares, values)), cells[..., VALUE])
+    """Elements of `isa.row_norm.row_norm` of the sums of pairs `squares[byte], values[byte]` of rows [..., n, CELL].
+
+    Args:
+        squares, values: int64.
+    """
+    moments = names.mix(("moment", digest_of(squares.tobytes(), values.tobytes())), cells[..., VALUE])
     return names.mix(("row_norm", int(count), int(epsilon), bool(centred)), _summed(moments))
 
 
 def normalised(
     names: Names, cells: Array, norms: Array, bias: Array, scale: Array, zero_point: int, low: int, high: int
 ) -> Array:
-    """Cells of `isa.row_norm.normalise` of cells [..., CELL], norms [..., FIELDS], int32 biases and scale patterns."""
-    shape = cells.shape[:-1]
-    words = [np.broadcast_to(x.astype(np.int64).astype(np.uint64), shape) for x in (bias, scale)]
-    lifted = np.broadcast_to(norms, (*shape, norms.shape[-1]))
-    return names.clamp(
-        names.cells(names.mix(("normalise", int(zero_point)), cells[..., VALUE], lifted, *words)), low, high
-    )
+    """Cells of `isa.row_norm.normalise` of cells [..., CELL], norms [..., FIELDS], biases and patterns of scales."""
+    words = bias.astype(np.uint64), scale.astype(np.uint64)
+    found = names.mix(("normalise", int(zero_point)), cells[..., VALUE], norms, *words)
+    return names.clamp(names.cells(found), low, high)
 
 
 #: Largest exponential of a row.
@@ -88,9 +87,8 @@ def softmax(node: Node) -> Array:
     maxima = node.names.maximum(cells)
     terms = exponentials(node.names, steps[-np.arange(256) % 256], cells, maxima)
     scales = row_scales(node.names, terms, *factor)
-    scales = np.broadcast_to(scales[..., None, :], terms.shape)
-    found = probabilities(node.names, terms, scales, y.stored_zero_point, *node.limits())
-    node.assume("Softmax", scales.shape[:-2])
+    found = probabilities(node.names, terms, scales[..., None, :], y.stored_zero_point, *node.limits())
+    node.assume("Softmax", scales.shape[:-1])
     return np.moveaxis(found, -2, axis)
 
 
@@ -99,7 +97,7 @@ def norm(node: Node) -> Array:
     """Exact moments of a row, `row_norm` of these, and a multiply-add for each element."""
     x, y = node.type(), node.result
     scale, centred = node.constant(1).astype(np.float64), node.attributes.get("centred", True)
-    bias = node.constant(2).astype(np.float64) if len(node.types) > 2 and node.types[2] is not None else 0 * scale
+    bias = node.bias() + 0 * scale
     cells = node.cells()
     if node.step.op == "QPlaneNorm":  # rows are the planes of a group
         cells = cells.reshape(x.shape[0], node["groups"], -1, CELL)
@@ -113,7 +111,7 @@ def norm(node: Node) -> Array:
     epsilon = round(math.ldexp(float(np.float32(node["epsilon"])) / step**2 * count**2, EPSILON_FRACTION))
     norms = row_norms(node.names, cells, squares, values, count, epsilon, centred)[..., None, :]
     scale = (scale * (count * 2.0**-FACTOR_SCALE * (1 + TRUNCATION) / result_step)).astype(np.float32)
-    bias = np.rint(bias / result_step * 2.0**BIAS_FRACTION)
+    bias = np.rint(bias / result_step * 2.0**BIAS_FRACTION).astype(np.int64)
     limits = y.stored_zero_point, *node.limits()
     found = normalised(node.names, cells, norms, bias, numerics.scale_bits(scale), *limits)
     node.assume("norm", norms.shape[:-2])

@@ -19,9 +19,9 @@ import numpy as np
 from tilewright.isa.config import SEMAPHORE_LIMIT
 from tilewright.isa.encoding import Op
 from tilewright.isa.instructions import Engine
+from tilewright.prove.checker.fields import Array
 from tilewright.prove.checker.graph import Finding
 
-Array = np.ndarray
 ENGINES = len(Engine)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from tilewright.isa import numerics
 from tilewright.prove.checker.cells import CELL
-from tilewright.prove.checker.fields import field_product
+from tilewright.prove.checker.fields import Array, field_product
 from tilewright.prove.checker.names import Names
-from tilewright.prove.checker.rules import Array, Node, centred, padded, rule, taps
+from tilewright.prove.checker.rules import Node, centred, padded, rule, taps
 
 
 def _weights(node: Node, axis: int) -> tuple[Array, Array]:
@@ -19,12 +19,6 @@ def _weights(node: Node, axis: int) -> tuple[Array, Array]:
         shape[axis if w.axis is None else w.axis] = -1
     data = node.constant(1).astype(np.int64) - w.zero_point.reshape(shape)
     return data, numerics.product_scale(x.scale, w.scale, y.scale)
-
-
-def _bias(node: Node) -> Array:
-    """Biases of the channels, or 0."""
-    given = len(node.types) > 2 and node.types[2] is not None
-    return node.constant(2).astype(np.int64) if given else np.zeros((), np.int64)
 
 
 def _bounds(node: Node, w: Array, axis: int, groups: int, padding: bool) -> tuple[Array, Array]:
@@ -71,7 +65,7 @@ def conv(node: Node) -> Array:
     w = w.reshape(*w.shape[:2], -1)
     if transposed:
         w = w.reshape(group, -1, *w.shape[1:]).swapaxes(1, 2)[..., ::-1].reshape(group * w.shape[1], -1, w.shape[2])
-    bias = _bias(node) - zero * w.sum(axis=(1, 2))
+    bias = node.bias() - zero * w.sum(axis=(1, 2))
     bounds = [end + bias for end in _bounds(node, w, 1, group, transposed or any(node["pads"]))]
     sums = convolved(node.names, padded(node.cells(), node.names.bytes[zero]), places, w, group)
     found = node.requantized(sums, bias, scale, bounds=(bounds[0], bounds[1]))
@@ -83,11 +77,11 @@ def matmul(node: Node) -> Array:
     y, weights = node.result, node.type(1)
     if weights.data is not None and weights.data.ndim == 2:
         w, scale = _weights(node, 1)
-        bias = _bias(node) - node.type().stored_zero_point * w.sum(axis=0)
+        bias = node.bias() - node.type().stored_zero_point * w.sum(axis=0)
         least, most = _bounds(node, w.T[..., None], len(node.type().shape) - 1, 1, False)
         found = node.requantized(node.names.product(node.cells(), w), bias, scale, bounds=(least + bias, most + bias))
     else:
         a = node.type()
         scale = numerics.product_scale(a.scale, weights.scale, y.scale)
-        found = node.requantized(field_product(centred(node), centred(node, 1)), _bias(node), scale)
+        found = node.requantized(field_product(centred(node), centred(node, 1)), node.bias(), scale)
     return found.reshape(*y.shape, CELL)

@@ -16,11 +16,10 @@ import numpy as np
 from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
 from tilewright.prove.checker.cells import CELL, ROOT, TABLE, VALUE
-from tilewright.prove.checker.fields import PRIMES, residues
+from tilewright.prove.checker.fields import PRIMES, Array, residues
 from tilewright.prove.checker.graph import NoRule, Step, Value
 from tilewright.prove.checker.names import Names
 
-Array = np.ndarray
 Rule = Callable[["Node"], Array | list[Array]]
 RULES: dict[str, Rule] = {}
 #: Operators of whole rows: those that the NPU runs have rules, but are not quite those of the frameworks.
@@ -68,6 +67,11 @@ class Node:
             raise NoRule(f"no rule for {self.step.op} whose operand {number} is no constant")
         return found.data
 
+    def bias(self) -> Array:
+        """The values of the third operand, 0 without."""
+        given = len(self.types) > 2 and self.types[2] is not None
+        return self.constant(2) if given else np.zeros((), np.int64)
+
     def assume(self, what: str, shape: Sequence[int]) -> None:
         """Counts rows that are computed as ROW defines them, not as the frameworks do."""
         self.names.assumed[what] = self.names.assumed.get(what, 0) + int(np.prod(shape, dtype=np.int64))
@@ -113,8 +117,7 @@ def unknown(node: Node) -> list[Array]:
         types = [(quantisation(t), str(t.dtype)) for t in (node.type(), y)]
         whole = names.mix((*key, *types, others), *rows)
         numbers = np.arange(len(rows), dtype=np.uint64).reshape(-1, *(1,) * (rows.ndim - 2))
-        numbers = np.broadcast_to(numbers, rows.shape[:-1])
-        found = names.cells(names.mix(("of a row",), np.broadcast_to(whole, rows.shape), numbers))
+        found = names.cells(names.mix(("of a row",), whole, numbers))
         return [found[0] if axis is None else names.clamp(np.moveaxis(found, 0, axis), *node.limits())]
     if len(step.outputs) > 1:
         raise NoRule(f"no rule for {step.op} ({step.name}) with {len(step.outputs)} results")

@@ -35,13 +35,12 @@ def results(names: Names, high: Array, low: Array, bias: Array, scale: Array, le
     Args:
         bias, scale: int32 and uint32 words of PRM, broadcast.
     """
-    shape = high.shape[:-1]
-    words = [np.broadcast_to(x, shape).astype(np.int64).astype(np.uint64) for x in (bias, scale)]
+    words = bias.astype(np.uint64), scale.astype(np.uint64)
     found = names.mix(("result of 16 bits", least, most), high, low, *words)
     (known_high, sums), (known_low, below) = as_integers(high), as_integers(low)
     known = known_high & known_low
     total = wide_numerics.wrap48((sums << 8) + below + bias)
-    fixed = wide_numerics.requantize_wide_bits(total, np.broadcast_to(scale, shape), least, most)
+    fixed = wide_numerics.requantize_wide_bits(total, np.broadcast_to(scale, total.shape), least, most)
     return np.where(known[..., None], residues(fixed), found)
 
 
@@ -49,10 +48,10 @@ def results(names: Names, high: Array, low: Array, bias: Array, scale: Array, le
 def convolution(node: Node) -> Array:
     w, names, shape = node.constant(1).astype(np.int64), node.names, node.type().shape
     whole = w.sum(axis=(*range(1, w.ndim),))
-    given = node.constant(2).astype(np.int64) if len(node.types) > 2 and node.types[2] is not None else 0
-    if np.abs(given + 128 * whole).max() > wide_numerics.WIDE_BIAS_MOST:  # the CPU's alone
+    bias = node.bias() + 128 * whole
+    if np.abs(bias).max() > wide_numerics.WIDE_BIAS_MOST:  # the CPU's alone
         return unknown(node)[0]
-    bias, scale = wide_numerics.wide_parameters(given + 128 * whole, node["multipliers"], node["shifts"])
+    bias, scale = wide_numerics.wide_parameters(bias, node["multipliers"], node["shifts"])
     high, low = split(names, node.cells()[..., VALUE])
     low = np.asarray((low.astype(np.int64) + 128) % PRIMES, np.uint32)  # 0 where there is padding
     places, w = taps(node, shape, w.shape[2:]), w.reshape(*w.shape[:2], -1)
