@@ -6,8 +6,8 @@
 Networks are the trained digits, MLPerf Tiny's trained ones and vit_tiny in $TILEWRIGHT_MODELS (else
 `../shared/models`), and those of the zoo at their own sizes with seeded weights; absent ones are left out. Rows are
 kept in build/proved.json with a digest of prover, compiler and ISA: what is there of the same digest is not proved
-again, so the command goes on where it was stopped. CPU seconds and memory are those of the proof, importing included,
-without the compilation.
+again, so the command goes on where it was stopped. Rows of another digest stay until their turn, marked in the table.
+CPU seconds and memory are those of the proof, importing included, without the compilation.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ class Row:
     def case(self) -> tuple[str, str, int]:
         return self.network, self.config, self.effort
 
-    @property
-    def cell(self) -> str:
-        return f"{self.cpu_seconds:.0f} s, {self.megabytes:.0f}" if self.proved else "**no**"
+    def cell(self, version: str) -> str:
+        """CPU seconds and MiB, marked if they are not of this version."""
+        found = f"{self.cpu_seconds:.0f} s, {self.megabytes:.0f}" if self.proved else "**no**"
+        return found if self.sources == version else f"{found} (*)"
 
 
 def version() -> str:
@@ -124,11 +125,12 @@ def prove(network: str, config: str, model: Path, effort: int = 1) -> Row:
 
 def table(rows: Sequence[Row]) -> str:
     """The table of rows, and what is said of those that are not proved."""
-    versions = sorted({row.sources[:12] for row in rows})
-    cells = {row.case: row for row in rows}
+    present, cells = version(), {row.case: row for row in rows}
+    proved = [row.sources == present for row in rows if row.proved]
+    before = f", {len(proved) - sum(proved)} (*) at earlier ones" if not all(proved) else ""
     lines = [
-        f"Of {today()}: {sum(row.proved for row in rows)} of {len(rows)} programs are proved, version "
-        f"{', '.join(versions)} of prover, compiler and ISA.",
+        f"Of {today()}: {len(proved)} of {len(NETWORKS) * len(CONFIGS) * len(EFFORTS)} programs are proved: "
+        f"{sum(proved)} at version {present[:12]} of prover, compiler and ISA{before}.",
         "",
         f"| network | effort | elements of outputs | {' | '.join(f'`{config}`' for config in CONFIGS)} |",
         f"|---|---|---|{'---|' * len(CONFIGS)}",
@@ -138,7 +140,7 @@ def table(rows: Sequence[Row]) -> str:
             found = [cells.get((network, config, effort)) for config in CONFIGS]
             known = [row for row in found if row is not None]
             if known:
-                parts = ["" if row is None else row.cell for row in found]
+                parts = ["" if row is None else row.cell(present) for row in found]
                 lines.append(f"| {network} | {effort} | {known[0].elements:,} | {' | '.join(parts)} |")
     failed = [f"* {row.network} on `{row.config}`, effort {row.effort}: {row.said}" for row in rows if not row.proved]
     return "\n".join([*lines, *([""] if failed else []), *failed])
@@ -151,11 +153,8 @@ def write(page: Path, rows: Sequence[Row]) -> None:
 
 
 def known_rows(path: Path) -> list[Row]:
-    """The rows of a file that are of the present version."""
-    if not path.exists():
-        return []
-    rows = [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
-    return [row for row in rows if row.sources == version()]
+    """The rows of a file, of any version."""
+    return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
 
 
 def main(arguments: list[str]) -> int:
@@ -176,7 +175,7 @@ def main(arguments: list[str]) -> int:
     efforts = EFFORTS if options.effort is None else (options.effort,)
     rows = {row.case: row for row in known_rows(options.json)}
     print(f"{'network':22}{'config':8}{'effort':8}{'elements':>10}{'accesses':>12}{'CPU s':>8}{'MB':>7}  verdict")
-    found, failed = [], 0
+    found, failed, present = [], 0, version()
     with tempfile.TemporaryDirectory() as folder:
         for network, config, effort in ((*case, effort) for effort in efforts for case in chosen):
             model = network_file(network, Path(folder))
@@ -184,7 +183,9 @@ def main(arguments: list[str]) -> int:
                 print(f"{network:22}{config:8}left out: its file is missing")
                 continue
             try:
-                row = rows.get((network, config, effort)) or prove(network, config, model, effort)
+                row = rows.get((network, config, effort))
+                if row is None or row.sources != present:
+                    row = prove(network, config, model, effort)
             except RuntimeError as error:
                 failed += 1
                 print(error, flush=True)

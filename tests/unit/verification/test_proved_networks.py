@@ -32,10 +32,21 @@ def test_digits_are_proved_once_and_written(
 
 
 def test_a_program_that_is_not_proved_is_said() -> None:
-    row = proved_networks.Row("digits", "tiny", 2, False, 10, 5, "not proved: a reason", 1.0, 2, 3.0, "abc")
+    present = proved_networks.version()
+    row = proved_networks.Row("digits", "tiny", 2, False, 10, 5, "not proved: a reason", 1.0, 2, 3.0, present)
     lines = proved_networks.table([row]).splitlines()
     assert "| digits | 2 | 10 | **no** |  |  |  |" in lines
     assert lines[-1] == "* digits on `tiny`, effort 2: not proved: a reason"
+
+
+def test_rows_of_other_versions_are_marked() -> None:
+    present = proved_networks.version()
+    rows = [proved_networks.Row("digits", config, 1, True, 10, 5, "proved", 1.0, 2, 3.0, sources)
+            for config, sources in (("tiny", "abc"), ("base", present))]  # fmt: skip
+    lines = proved_networks.table(rows).splitlines()
+    assert "| digits | 1 | 10 | 1 s, 2 (*) |  | 1 s, 2 |  |" in lines
+    assert ": 2 of 120 programs are proved: 1 at version " in lines[0]
+    assert lines[0].endswith(", 1 (*) at earlier ones.")
 
 
 def test_unknown_cases_and_absent_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
