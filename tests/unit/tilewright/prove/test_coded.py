@@ -72,7 +72,9 @@ def test_other_loads_are_rejected(sides: tuple[QuantisedGraph, Program], field: 
 def test_products_wait_for_coded_weights(sides: tuple[QuantisedGraph, Program]) -> None:
     """A product that does not wait for the load of its weights is a race."""
     ops, loads = coded(sides[1])
-    (given,) = ops[loads[1]].signals
-    at = next(i for i, op in enumerate(ops) if op.name == "GEMM" and given in op.waits)
-    ops[at] = Op(ops[at].instruction, ops[at].values | {"wait0": 0, "wait1": 0})
-    assert "no semaphore orders them" in verdict(sides, instructions=to_bytes(ops))
+    (given,) = ops[loads[-1]].signals
+    at = max(i for i, op in enumerate(ops) if op.name == "GEMM" and given in op.waits)
+    waits = {name: 0 for name in ("wait0", "wait1") if ops[at][name] == given}
+    ops[at] = Op(ops[at].instruction, ops[at].values | waits)
+    said = verdict(sides, instructions=to_bytes(ops))
+    assert "reads WGT" in said and "no semaphore orders them" in said
