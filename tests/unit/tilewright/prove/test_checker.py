@@ -254,6 +254,17 @@ def test_more_faults_are_rejected(config: str) -> None:
     assert {kind for kind, _ in found} == set(KINDS)
 
 
+def test_sums_of_one_row_in_several_steps() -> None:
+    """A level of reduction may be one of steps for the same row of ACC, if these are added to it."""
+    graph, program = both(DIGITS, "wide")
+    ops = from_bytes(program.instructions)
+    at = next(i for i, op in enumerate(ops) if op.name == "GEMM" and op["reduce"] == 2 and op["accumulate"])
+    for accumulate in (0, 1):
+        changed = Op(ops[at].instruction, ops[at].values | {"reduce": 1, "accumulate": accumulate})
+        image = to_bytes([*ops[:at], changed, *ops[at + 1 :]])
+        assert prove(graph, replace(program, instructions=image), seed=1).proved == bool(accumulate)
+
+
 def test_later_runs_of_weights_that_stay_are_proved() -> None:
     graph = quantised_graph(ModelSource(DIGITS), PRESETS["base"], ProgramOptions(keep_weights=True).compiler)
     program = tw.compile_program(DIGITS, "base", keep_weights=True)
