@@ -2,6 +2,7 @@
 
 python -m verification.proved_graphs                            2,000 graphs on presets, 300 on random machines
 python -m verification.proved_graphs --graphs 50 --machines 0   fewer
+python -m verification.proved_graphs --graphs 0 --machines 0 --litert 200    those of LiteRT, on both
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import tilewright as tw
 from tests.reference.random_quantized import random_quantized_graph
+from tests.reference.random_quantized_tflite import random_quantized_tflite
 from tilewright.api.options import ProgramOptions
 from tilewright.api.source import ModelSource
 from tilewright.isa.config import PRESETS, NpuConfig
@@ -23,6 +25,9 @@ from tilewright.prove import witness
 from tilewright.prove.checker.compare import prove
 from tilewright.prove.compiled import quantised_graph
 from verification.programs.random_configs import random_config
+
+#: Types and numbers of operators of LiteRT's graphs, which take turns.
+_TYPES, _LENGTHS = ("int8", "int8", "uint8", "int16"), (3, 1, 6, 12)
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,14 @@ class Proved:
     said: str = ""
 
 
-def proof(seed: int, config: NpuConfig, inputs: int = 20) -> Proved:
+def proof(seed: int, config: NpuConfig, inputs: int = 20, model: bytes | None = None) -> Proved:
     """Proves the program of the random graph of a seed.
 
     Args:
         inputs: random ones that are tried where it is not proved.
+        model: another one than ONNX's.
     """
-    model = random_quantized_graph(seed).model
+    model = random_quantized_graph(seed).model if model is None else model
     graph = quantised_graph(ModelSource(model), config, ProgramOptions().compiler)
     program = tw.compile_program(model, config, tuning="off", cache=False)
     verdict = prove(graph, program, seed)
@@ -66,12 +72,22 @@ def on_preset(seed: int) -> Proved:
     return proof(seed, PRESETS[presets[seed % len(presets)]])
 
 
-def proofs(first: int, graphs: int, machines: int) -> Iterator[Proved]:
-    """Proofs of so many graphs on presets, and of so many on machines of their own; seeds begin at `first`."""
+def of_litert(seed: int) -> Proved:
+    """Proves the program of a random LiteRT graph, for a preset or a random machine in turns."""
+    model = random_quantized_tflite(seed, _LENGTHS[seed % 4], _TYPES[seed // 4 % 4]).data
+    presets = sorted(PRESETS)
+    return proof(seed, random_config(seed) if seed % 2 else PRESETS[presets[seed // 2 % len(presets)]], model=model)
+
+
+def proofs(first: int, graphs: int, machines: int, litert: int = 0) -> Iterator[Proved]:
+    """Proofs of so many graphs on presets, of so many on machines of their own, and of LiteRT's; seeds begin at
+    `first`."""
     for seed in range(first, first + graphs):
         yield on_preset(seed)
     for seed in range(first, first + machines):
         yield proof(100_000 + seed, random_config(seed))
+    for seed in range(first, first + litert):
+        yield of_litert(seed)
 
 
 def main(arguments: list[str]) -> int:
@@ -79,11 +95,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m verification.proved_graphs", description=__doc__.splitlines()[0])
     parser.add_argument("--graphs", type=int, default=2000, help="on presets (default %(default)s)")
     parser.add_argument("--machines", type=int, default=300, help="random ones, a graph each (default %(default)s)")
+    parser.add_argument("--litert", type=int, default=0, help="graphs of LiteRT (default %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="seed (default %(default)s)")
     parser.add_argument("--json", type=Path, help="write all of them here")
     options = parser.parse_args(arguments)
     found = []
-    for each in proofs(options.first, options.graphs, options.machines):
+    for each in proofs(options.first, options.graphs, options.machines, options.litert):
         found.append(each)
         if each.found != "proved":
             print(f"{each.found}: graph {each.seed} on {each.machine}: {each.said}", flush=True)

@@ -14,11 +14,11 @@ from verification import proved_graphs
 @pytest.mark.medium
 def test_graphs_and_machines_are_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "found.json"
-    assert proved_graphs.main(["--graphs", "2", "--machines", "1", "--first", "3", "--json", str(path)]) == 0
+    assert proved_graphs.main([*"--graphs 2 --machines 1 --litert 1 --first 3 --json".split(), str(path)]) == 0
     assert [(each["seed"], each["found"]) for each in json.loads(path.read_text())] == [
-        (3, "proved"), (4, "proved"), (100_003, "proved")
+        (3, "proved"), (4, "proved"), (100_003, "proved"), (3, "proved")
     ]  # fmt: skip
-    assert capsys.readouterr().out.splitlines()[-1] == "3 proved, 0 no rule, 0 rejected, 0 wrong"
+    assert capsys.readouterr().out.splitlines()[-1] == "4 proved, 0 no rule, 0 rejected, 0 wrong"
 
 
 @pytest.mark.medium
