@@ -14,7 +14,8 @@ from verification import proved_graphs
 @pytest.mark.medium
 def test_graphs_and_machines_are_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "found.json"
-    assert proved_graphs.main([*"--graphs 2 --machines 1 --litert 1 --first 3 --json".split(), str(path)]) == 0
+    counts = ["--graphs", "2", "--machines", "1", "--litert", "1"]
+    assert proved_graphs.main([*counts, "--first", "3", "--json", str(path)]) == 0
     assert [(each["seed"], each["found"]) for each in json.loads(path.read_text())] == [
         (3, "proved"), (4, "proved"), (100_003, "proved"), (3, "proved")
     ]  # fmt: skip
