@@ -3,7 +3,7 @@
 import functools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tests.common.paths import ROOT
+from tests.network.test_norm_planes import network
 from tests.reference.random_quantized import random_quantized_graph
 from tilewright import zoo
 from tilewright.api.options import ProgramOptions
@@ -149,9 +150,17 @@ FIELDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ["Softmax", "norm"])
-def test_rows_are_proved_and_faults_in_them_are_not(what: str) -> None:
-    model, config = (norm_model(), "base") if what == "norm" else (random_quantized_graph(1207).model, "double")
+def planes_model() -> bytes:
+    """A norm of each plane."""
+    return bytes(network((2, 8, 6, 5), 8, np.random.default_rng(3)).SerializeToString())
+
+
+@pytest.mark.parametrize(("what", "make", "config"), [
+    ("Softmax", lambda: random_quantized_graph(1207).model, "double"), ("norm", norm_model, "base"),
+    ("norm", planes_model, "base"),
+], ids=["Softmax", "norm", "planes"])  # fmt: skip
+def test_rows_are_proved_and_faults_in_them_are_not(what: str, make: Callable[[], bytes], config: str) -> None:
+    model = make()
     graph = quantised_graph(ModelSource(model), PRESETS[config], ProgramOptions().compiler)
     program = tw.compile_program(model, config, tuning="off", cache=False)
     verdict = prove(graph, program, seed=1)
