@@ -63,6 +63,7 @@ def _plain(value: Any) -> Any:
         return type(value)(_plain(v) for v in value)
     if isinstance(value, dict):
         return {_plain(k): _plain(v) for k, v in value.items()}
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    for fields in ("__dataclass_fields__", "__struct_fields__"):
+        if hasattr(value, fields):
+            return {name: _plain(getattr(value, name)) for name in getattr(value, fields)}
     return repr(value)

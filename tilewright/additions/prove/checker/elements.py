@@ -11,7 +11,7 @@ from tilewright.isa import numerics
 from tilewright.isa.instructions import Rounding
 from tilewright.prove.checker.cells import BYTES, CELL
 from tilewright.prove.checker.fields import PRIMES, Array
-from tilewright.prove.checker.graph import NoRule, Value
+from tilewright.prove.checker.graph import Value
 from tilewright.prove.checker.rules import EIGHT_BIT, Node, padded, rule, taps, unknown
 
 #: Values of a sum that are tried one by one where a mean has another scale in the program.
@@ -101,11 +101,33 @@ def _mean(node: Node, cells: Array, places: Array) -> Array:
         if (most - least).max() < _MOST_SUMS:
             centred = (sums.astype(np.int64) - zero) % PRIMES
             names.keep_sums(centred.astype(np.uint32), least, most)
-    if scale is None:
-        raise NoRule("no rule for this mean of LiteRT")
+    if scale is None:  # of floats: the CPU's alone
+        return unknown(node)[0]
     rule = (after, *node.limits(), int(rounding))
     result = names.requantize(sums, np.array(-zero), numerics.scale_bits(scale), rule, bounds)
     return np.moveaxis(result, -2, 1).reshape(*y.shape, CELL)
+
+
+@rule("QInterpolate")
+def interpolated(node: Node) -> Array:
+    """Sums of the neighbours of each element, times their shares of row and column, rounded once: halves upwards, as
+    (2 sum + 1) / 2 is never one, or those of the sum less its zero point to the even integer."""
+    (n, c, h, w), places, shares, whole = node.type().shape, [], [], 1
+    for axis in (node["rows"], node["columns"]):
+        first, second, share = (np.array(axis[k]) for k in ("first", "second", "shares"))
+        share = np.where(first == second, 0, share)
+        places.append(np.stack([first, second], axis=1))
+        shares.append(np.stack([axis["one"] - share, share], axis=1))
+        whole *= axis["one"]
+    planes = np.arange(n * c).reshape(n, c, 1, 1, 1, 1) * h
+    at = (planes + places[0][:, None, :, None]) * w + places[1][:, None]  # [N, C, H, W, 2, 2]
+    weights = shares[0][:, None, :, None] * shares[1][:, None]
+    twice, zero = (1, node.result.stored_zero_point) if node["to_even"] or whole == 1 else (2, 0)
+    weights = (twice * weights).reshape(*at.shape[2:4], 4)
+    sums = node.names.window(node.cells().reshape(-1, CELL), at.reshape(*at.shape[:4], 4), weights)
+    rule = (zero, *node.limits(), int(Rounding.EVEN))
+    scale = numerics.scale_bits(np.float32(1 / (twice * whole)))
+    return node.names.requantize(sums, np.array(twice - 1 - zero * whole), scale, rule)
 
 
 @rule("ReduceMax", "ReduceMin")

@@ -48,6 +48,20 @@ def _taken(node: Node, x: Array) -> Array:
     return np.asarray(x[np.ix_(*chosen)])
 
 
+def _spread(node: Node, x: Array) -> Array:
+    """DepthToSpace: channels become rows and columns of blocks, the channel of the result first or last."""
+    (n, c, h, w), b = x.shape, node["blocksize"]
+    if node.attributes.get("mode") == "CRD":
+        return x.reshape(n, c // b**2, b, b, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(node.result.shape)
+    return x.reshape(n, b, b, c // b**2, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(node.result.shape)
+
+
+def _gathered(node: Node, x: Array) -> Array:
+    """SpaceToDepth: rows and columns of blocks become channels."""
+    (n, c, h, w), b = x.shape, node["blocksize"]
+    return x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(node.result.shape)
+
+
 #: Data movement: what a node makes of arrays, of whatever these are.
 _MOVES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_SHAPED, lambda node, x, *_: x.reshape(node.result.shape)),
@@ -57,7 +71,8 @@ _MOVES: dict[str, Callable[..., Any]] = {
     "Gather": lambda node, x, index: np.take(x, index, axis=node.attributes.get("axis", 0)),
     "Concat": lambda node, *x: np.concatenate(x, axis=node["axis"]),
     "Split": lambda node, x, sizes: np.split(x, np.cumsum(sizes)[:-1], axis=node["axis"]),
-    "Slice": _sliced, "Pad": _padded, "QTake": _taken,
+    "Where": lambda node, chosen, x, other: np.where(chosen, x, other),
+    "Slice": _sliced, "Pad": _padded, "QTake": _taken, "DepthToSpace": _spread, "SpaceToDepth": _gathered,
 }  # fmt: skip
 _VALUES: dict[str, Callable[..., Any]] = {
     **_MOVES,
@@ -73,7 +88,7 @@ _VALUES |= {
     for op, function in {
         "Mod": np.mod, "Less": np.less, "LessOrEqual": np.less_equal, "Greater": np.greater, "Equal": np.equal,
         "GreaterOrEqual": np.greater_equal, "Not": np.logical_not, "And": np.logical_and, "Or": np.logical_or,
-        "Where": np.where, "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "MatMul": np.matmul,
+        "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "MatMul": np.matmul,
         "Div": np.divide, "PRelu": lambda x, slope: np.where(x < 0, x * slope, x),
     }.items()
 }  # fmt: skip
@@ -82,7 +97,7 @@ _VALUES |= {
 @rule(*_MOVES)
 def move(node: Node) -> list[Array]:
     """The function is applied to numbers of the elements, which then are moved. Other operands must be constants."""
-    moved = {"Concat": range(len(node.types)), "Pad": (0, 2)}.get(node.step.op, (0,))
+    moved = {"Concat": range(len(node.types)), "Pad": (0, 2), "Where": (1, 2)}.get(node.step.op, (0,))
     if any(t is not None and t.data is None for i, t in enumerate(node.types) if i not in moved):
         return _rows(node) or unknown(node)
     pool, operands, first = [], [], 0
