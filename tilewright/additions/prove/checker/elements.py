@@ -89,9 +89,9 @@ def _mean(node: Node, cells: Array, places: Array) -> Array:
     info, names, sums, bounds = np.iinfo(x.dtype), node.names, node.names.window(cells, places, np.ones(n)), None
     scale: Any = numerics.mean_scale(x.scale, y.scale, n) if a.get("factor") is None else np.float32(a["factor"])
     zero, after, rounding = n * x.stored_zero_point, y.stored_zero_point, Rounding.EVEN
-    if a["half_away"]:  # of the stored bytes, whatever their zero points
-        scale = numerics.half_away_scale(n, info.min * n, info.max * n) if x.dtype == np.int8 else None
-        zero, after, rounding = 0, 0, Rounding.HALF_AWAY
+    if a["half_away"]:  # of the model's integers, whatever their zero points
+        scale = numerics.half_away_scale(n, info.min * n, info.max * n)
+        zero, after, rounding = -n * x.shift, -x.shift, Rounding.HALF_AWAY
     elif a.get("offset") is not None:
         low, high = (v + y.shift for v in node.limits())
         found = numerics.litert_mean_on_machine(n, scale, int(x.zero_point), int(y.zero_point), low, high)
