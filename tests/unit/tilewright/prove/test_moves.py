@@ -92,7 +92,7 @@ def chosen_model(chosen: Array) -> bytes:
 
 
 def test_elements_chosen_by_constants_are_proved() -> None:
-    """Where between convolutions is Adds of integers; with another choice it is another function."""
+    """A choice between convolutions is Adds of integers; another choice is another function."""
     chosen = np.random.default_rng(4).integers(0, 2, (1, 16, 6, 5)).astype(bool)
     graph, program = both(chosen_model(chosen), PRESETS["base"])
     assert not any(step.op == "Where" for steps in graph.work.values() for step in steps)  # on the NPU
