@@ -124,7 +124,7 @@ entry_option = click.option(
     type=Entry(),
     help="Entry point of the program, with shapes of its own; several share constants and states; repeatable.",
 )
-state_option = click.option(
+_state_option = click.option(
     "--state",
     "states",
     multiple=True,
@@ -132,19 +132,26 @@ state_option = click.option(
     help="Input that becomes a state, kept from run to run, and the output that sets it, such as the cache of a "
     "language model; auto for those called past... and present...; repeatable.",
 )
-rising_option = click.option(
+_rising_option = click.option(
     "--rising",
     multiple=True,
     metavar="NAME",
     help="Input whose values rise by one, such as the positions of a prompt's tokens, so that the NPU finds their rows "
     "by itself; runs refuse other values; repeatable.",
 )
-last_option = click.option(
+_last_option = click.option(
     "--last",
     multiple=True,
     metavar="NAME",
     help="Output of which only the last row is wanted, such as the logits of a prompt; repeatable.",
 )
+
+
+def decoder_options(command: Command) -> Command:
+    """The options of language models: --state, --rising and --last."""
+    return _state_option(_rising_option(_last_option(command)))
+
+
 effort_option = click.option(
     "--effort",
     type=click.IntRange(0, 3),

@@ -227,4 +227,8 @@ def _with_inputs(
             return request.compile(shapes, json_path, not whole), inputs
         except StagingError:
             pass
+    decoder = {"--state": request.states, "--rising": request.options.rising, "--last": request.options.last}
+    for option, chosen in decoder.items():
+        if chosen:
+            raise UsageError(f"{request.model} is compiled in parts while it runs: {option} needs one program")
     return dynamic, inputs

@@ -40,10 +40,8 @@ from tilewright.store.files import check_readable
 )
 @arguments.config_option
 @arguments.shape_option
-@arguments.state_option
+@arguments.decoder_options
 @arguments.entry_option
-@arguments.rising_option
-@arguments.last_option
 @arguments.effort_option
 @click.option("--seed", type=click.IntRange(0), help="Seed of the names of values; by default a new one each time.")
 @click.option(

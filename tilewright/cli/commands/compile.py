@@ -45,10 +45,8 @@ class PrintAfter(click.Option):
 @arguments.config_option
 @arguments.shape_option
 @fixed_values.option
-@arguments.state_option
+@arguments.decoder_options
 @arguments.entry_option
-@arguments.rising_option
-@arguments.last_option
 @arguments.host_option
 @memory_options.options
 @arguments.clock_option

@@ -47,9 +47,7 @@ _MOST_KERNELS = 24  # rows of the CPU's table
 @arguments.model_argument
 @arguments.config_option
 @arguments.shape_option
-@arguments.state_option
-@arguments.rising_option
-@arguments.last_option
+@arguments.decoder_options
 @arguments.effort_option
 @arguments.kernels_option
 @arguments.objective_option

@@ -29,6 +29,7 @@ from tilewright.store.files import write_text
 @arguments.model_argument
 @arguments.config_option
 @arguments.shape_option
+@arguments.decoder_options
 @arguments.effort_option
 @arguments.json_option
 @click.option(

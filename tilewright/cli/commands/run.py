@@ -37,6 +37,7 @@ class RunCommand(click.Command):
         "  tilewright run model.onnx --input a=a.npy --input b=b.npy --output results/\n"
         "  tilewright run model.onnx --check=all --json -   every quantised tensor against onnxruntime\n"
         "  tilewright run model.mlir --check                TOSA, every byte against IREE\n"
+        "  tilewright run llm.onnx --shape input_ids=1,1 --state auto   the first token of a language model\n"
         "  tilewright run model.onnx --backend cycle --config wide --board ulx3s_85f    cycles with its SDRAM\n"
     ),
 )
@@ -79,6 +80,7 @@ class RunCommand(click.Command):
 @arguments.config_option
 @arguments.shape_option
 @fixed_values.option
+@arguments.decoder_options
 @arguments.effort_option
 @arguments.kernels_option
 @click.option(
@@ -154,6 +156,9 @@ def command(
     allowed = None if tolerance is None else Tolerance.parse(tolerance)
     if entry is not None and check_mode:
         raise UsageError("--check compares whole models, not an entry point: leave out --check or --entry")
+    for option, chosen in {"--state": request.states, "--last": request.options.last}.items():
+        if check_mode and chosen:
+            raise UsageError(f"--check compares all outputs of one run: leave out {option}, or see `generate --check`")
     job = Job.prepare(request, given, backend, recording, json_path, whole, entry)
     golden = request.model if job.compiled else reference
     if check_mode and golden is None:

@@ -63,6 +63,7 @@ def test_parts(run):
     assert "`tilewright run`" in run("compile", model, "-o", "x.twp", "--shape", "x=5,6", code=2).stderr
     timeline = ("--timeline", "t.json", "--backend", "cycle")
     assert "one program" in run("run", model, "in.npz", *timeline, code=2).stderr
+    assert "--state needs one program" in run("run", model, "in.npz", "--state", "auto", code=2).stderr
 
 
 RATES = """

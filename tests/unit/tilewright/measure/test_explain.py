@@ -112,7 +112,8 @@ def test_mistakes(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 def test_states(tmp_path: Path) -> None:
-    """A prompt is one turn of the NPU where caches are states; else the CPU puts its rows in."""
+    """A prompt is one turn of the NPU where caches are states; else the CPU puts its rows in. `info` and `run` compile
+    it alike."""
     model = tmp_path / "llama.onnx"
     sizes = {"layers": 1, "width": 96, "heads": 3, "kv_heads": 1, "hidden": 64, "window": 32}
     onnx.save(build_quantized("micro_llama", whole=True, **sizes), str(model))
@@ -121,6 +122,12 @@ def test_states(tmp_path: Path) -> None:
         json.loads(invoke("explain", model, *given, "--json", "-").stdout) for given in (options, options[:2])
     )
     assert found["latency"]["npu_turns"] == 1 < plain["latency"]["npu_turns"]
+    told = json.loads(invoke("info", model, *options, "--json", "-").stdout)
+    assert told["npu_turns"] == 1 and [s["shape"] for s in told["states"]] == [[1, 1, 32, 32]] * 2
+    ran = json.loads(invoke("run", model, *options, "--backend", "cycle", "--json", "-").stdout)
+    assert ran["cycles"] == found["cycles"] and list(ran["outputs"]) == ["logits"]
+    assert "leave out --state" in invoke("run", model, *options, "--check", code=2).stderr
+    assert "leave out --last" in invoke("run", model, "--last", "logits", "--check", code=2).stderr
 
 
 def check_performance(found: dict[str, Any]) -> None:
