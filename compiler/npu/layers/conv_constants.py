@@ -16,6 +16,9 @@ from tilewright.compiler.npu.layers.params import are_uniform, channel_params, u
 from tilewright.isa.instructions import Memory
 from tilewright.isa.program import ARENA_REGION
 
+#: Largest number of weights that are known by their values.
+_FEW_WEIGHTS = 1 << 12
+
 
 class DynamicWeights(Struct):
     """Weights made at run time: tiles [OB][KB] and PRM rows for each batch item, in the arena.
@@ -82,7 +85,7 @@ class ConvConstants:
             first, piece: first input block, and number of them.
         """
         dynamic = self.layer.dynamic
-        key = (id(self.layer), index, block, rows, first, piece)
+        key = (self._content(index), block, rows, first, piece)
         if dynamic is None:
             taps = self.s.phases[index].weights.shape
             singles = self.rest(index, block, rows, first, piece)
@@ -108,6 +111,14 @@ class ConvConstants:
                 z=(rows, piece, dynamic.strides[1]),
             )  # fmt: skip
         return at
+
+    def _content(self, index: int) -> Hashable:
+        """Returns what tells the weights of a phase from others: few are known by their values, so that layers that
+        move channels alike find those of another one."""
+        phase, s = self.s.phases[index], self.s
+        if self.layer.dynamic is None and phase.rest is None and not s.grouped and phase.weights.size <= _FEW_WEIGHTS:
+            return phase.weights.shape, phase.weights.tobytes(), phase.packed
+        return id(self.layer), index
 
     def _whole(self, index: int) -> bool:
         """Returns True if programs share the weights of a phase as one constant, those of an ordinary product."""

@@ -14,6 +14,7 @@ from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.emit.plan import Pools, TilePlan
 from tilewright.compiler.npu.layers.accumulators import emit_accumulators
 from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.params import uniform_params
 from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
 from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
@@ -103,11 +104,13 @@ class TransposeLayer(Layer):
         context.emitter.gemm(identity, wgt, acc, [], outer)
         lanes = np.arange(box.block * bi, (box.block + box.blocks) * bi)
         scale = (lanes < self.output.c).astype(np.float32)
-        prm = context.load_params(
-            ("ones", scale.tobytes()), box.blocks, lambda: (np.zeros(len(lanes), np.int32), scale)
-        )
+        if scale.all():
+            prm, step = uniform_params(context, 0, np.float32(1)), 0
+        else:
+            key = ("ones", scale.tobytes())
+            prm, step = context.load_params(key, box.blocks, lambda: (np.zeros(len(lanes), np.int32), scale)), 1
         emit_accumulators(
             context, self.post, acc * bo // bi, (widths.wide, columns * widths.wide, columns * widths.wide),
-            (columns, 1, box.blocks), out, (1, 1), prm, None, widths.wide,
+            (columns, 1, box.blocks), out, (1, 1), prm, None, widths.wide, step,
         )  # fmt: skip
         context.finish_tile(self.output, box, out)

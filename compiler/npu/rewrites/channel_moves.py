@@ -24,7 +24,19 @@ def selected(graph: Graph, node: Node, x: str, y: str, places: np.ndarray) -> No
     return moving(graph, node, QConv(kernel=(1,) * len(space), moves=True), weights, x, y)
 
 
-def moving(graph: Graph, node: Node, op: QConv | QConvTranspose | QMatMul, weights: np.ndarray, x: str, y: str) -> Node:
-    """Returns a product of `x` with these weights of 0 and 1 as `y`, under the name of a replaced node."""
-    name = graph.constant(f"{y}.moves", weights, UNIT)
+def moving(
+    graph: Graph,
+    node: Node,
+    op: QConv | QConvTranspose | QMatMul,
+    weights: np.ndarray,
+    x: str,
+    y: str,
+    quant: Quant = UNIT,
+) -> Node:
+    """Returns a product of `x` with these weights of 0 and 1 as `y`, under the name of a replaced node.
+
+    Args:
+        quant: of the weights, which are -1, too, where the result has other steps than the operand.
+    """
+    name = graph.constant(f"{y}.moves", weights, quant)
     return Node.of(op, [x, name], [y], node.name, node.origin)

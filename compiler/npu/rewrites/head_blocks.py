@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from msgspec import Struct
 
-from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.graph import Node, Quant
 from tilewright.compiler.graph.moves import Mover, permutation, taken_box, whole_box
 from tilewright.compiler.graph.ops.concat import QConcat
 from tilewright.compiler.graph.ops.elementwise import QAdd, QLut, QMul
@@ -21,6 +21,7 @@ from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.ops.softmax import QSoftmax
 from tilewright.compiler.graph.quantization import is_activation
 from tilewright.compiler.npu.rewrites.channel_moves import moving
+from tilewright.compiler.npu.rewrites.exact_scales import weight_of_table
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 
 _HEADS = (0, 2, 1, 3)
@@ -250,25 +251,33 @@ class HeadBlocks:
         return y
 
     def _exchanged(self, node: Node, depth: int) -> str:
-        """Adds a product that puts channels of heads in their places in a QConcat, each through its table."""
+        """Adds a product that puts channels of heads in their places in a QConcat. Tables that only change sign and
+        steps are its weights; others are looked up before, each into blocks of its own."""
         parts, y = self._parts(node), self.graph.tensor(node.outputs[0])
-        tables = list(dict.fromkeys(part.table for part in parts))
         x = self.of(parts[0].heads)
-        shape = self.graph.tensor(x).shape
-        if tables != [None]:
-            joined = self.graph.like(y, f"{y.name}.tables", (*shape[:3], len(tables) * self.lanes))
+        t = self.graph.tensor(x)
+        tables = list(dict.fromkeys(part.table for part in parts))
+        weighed = {table: weight_of_table(table, t, y) for table in tables}
+        blocks = 1
+        if None in weighed.values():
+            weighed, blocks = dict.fromkeys(tables), len(tables)
+            joined = self.graph.like(y, f"{y.name}.tables", (*t.shape[:3], blocks * self.lanes))
             op = QConcat(axis=3, tables=tuple(tables))
-            self.made.append(Node.of(op, [x] * len(tables), [joined], node.name, node.origin))
+            self.made.append(Node.of(op, [x] * blocks, [joined], node.name, node.origin))
             x = joined
-        weights = np.zeros((len(tables) * self.lanes, self.lanes), np.int8)
+        weights, scales = np.zeros((blocks * self.lanes, self.lanes), np.int8), np.ones(self.lanes, np.float32)
         heads = np.arange(0, self.lanes, depth)
         at = 0
         for part in parts:
+            weight, scale = weighed[part.table] or (1, np.float32(1))
+            block = tables.index(part.table) % blocks
             for channel in range(part.first, part.end):
-                weights[tables.index(part.table) * self.lanes + heads + channel, heads + at] = 1
+                weights[block * self.lanes + heads + channel, heads + at] = weight
+                scales[heads + at] = scale
                 at += 1
-        result = self.graph.like(y, f"{y.name}.blocks", shape)
-        self.made.append(moving(self.graph, node, QMatMul(moves=True), weights, x, result))
+        result = self.graph.like(y, f"{y.name}.blocks", t.shape)
+        quant = Quant.of(scales[0]) if (scales == scales[0]).all() else Quant.of(scales, np.zeros(self.lanes), 1)
+        self.made.append(moving(self.graph, node, QMatMul(moves=True), weights, x, result, quant))
         return result
 
 

@@ -22,15 +22,13 @@ from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
 from tilewright.compiler.graph.quantization import AS_LITERT, is_activation, limits, quantize
 from tilewright.compiler.npu.blocks.alias import MOVES
+from tilewright.compiler.npu.rewrites.exact_scales import exact_scales
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.passes.annotate import quant_of
-from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
 
 #: What may be between the layer that makes a tensor and the function: views, and what `lower_moves` lowers behind this.
 _MOVES = MOVES | {"DepthToSpace", "SpaceToDepth", "Pad"}
-#: Number of neighbouring float32 values that are tried as a scale.
-_NEIGHBOURS = 64
 _FUNCTIONS = {"PRelu": (0,), "Mul": (0, 1), "Div": (0,), "Add": (0, 1), "Sub": (1,)}
 """Numbers of the operands that may be the tensor; x - constant has become an Add before."""
 #: Largest magnitude of a channel's bias: sums of products are exact far beyond.
@@ -192,18 +190,8 @@ class _ByChannel:
 
     def _scales(self, sums: np.ndarray, wanted: np.ndarray, zero: int, factors: np.ndarray) -> np.ndarray | None:
         """Returns scales of weights near `factors` with which sums become `wanted`, float32 [channels], or None."""
-        lowest, (low, high) = limits(self.y.dtype)[0] + 128, limits(np.dtype(np.int8))
-        sx, sy = self.from_quant.scale, self.to_quant.scale
-        found, open_ = factors.copy(), np.full(len(factors), True)
-        for step in sorted(range(-_NEIGHBOURS, _NEIGHBOURS + 1), key=abs):
-            tried = (factors.view(np.int32) + step).view(np.float32)
-            scale = numerics.scale_bits(numerics.product_scale(sx, tried, sy).astype(np.float32))
-            got = numerics.requantize(sums[:, None], scale, zero - lowest, low, high).astype(np.int64) + lowest
-            fits = open_ & (got == wanted).all(axis=0)
-            found[fits], open_ = tried[fits], open_ & ~fits
-            if not open_.any():
-                return found
-        return None
+        steps = self.from_quant.scale, self.to_quant.scale
+        return exact_scales(sums, wanted, steps, zero, self.y.dtype, factors)
 
     def _conv(
         self, x: str, scales: np.ndarray, y: str, weights: np.ndarray | None = None, biases: np.ndarray | None = None

@@ -57,6 +57,18 @@ def test_tokens_and_states_are_onnxruntimes(kv_heads: int) -> None:
     np.testing.assert_array_equal(*logits)
 
 
+@pytest.mark.medium
+def test_halves_through_tables_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that are no weights are looked up before the product, and the bytes are the same."""
+    model, token = built(8)[0], feeds(0, 7)
+    weighed = tw.compile_program(model, shapes={"input_ids": [1, 1]}, states="auto", cache=False)
+    monkeypatch.setattr("tilewright.compiler.npu.rewrites.head_blocks.weight_of_table", lambda *_: None)
+    looked_up = tw.compile_program(model, shapes={"input_ids": [1, 1]}, states="auto", cache=False)
+    first, second = (tw.Device("functional").run(program, token)["logits"] for program in (weighed, looked_up))
+    np.testing.assert_array_equal(first, second)
+    assert "concat_1 [0]" in {layer.name for layer in looked_up.layers} - {layer.name for layer in weighed.layers}
+
+
 def test_images_side_by_side_in_blocks() -> None:
     """Bytes of a tensor of which two images fill the lanes of a block."""
     blocks = BlockedLayout((2, 1, 1, 3, 8), 8, 0, Layout.CHANNELS_LAST)
