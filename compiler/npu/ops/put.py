@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.put import QPut
 from tilewright.compiler.npu.blocks.operands import Operands
@@ -35,4 +37,6 @@ class Put(NpuOp[QPut]):
         operands.in_place(node.y.name)
         name = node.node.name or node.y.name
         view = operands.view(new.name, Layout.CHANNELS_LAST)
+        if depth % lanes == 0 and view.sn == view.cb * view.sc:  # heads are channel blocks: one copy, one STORE
+            view, row = (replace(each, n=1, c=heads * depth) for each in (view, row))
         return [PutLayer(name, node.node.op, [view], row, Post(), extra_reads=[cache.name])]
