@@ -33,6 +33,7 @@ _EXPECTED: dict[str, dict[str, float]] = {
         "decoder of weights": 912, "codes decoded in a cycle": 85, "lanes with wide results": 943,
         "pushes in pairs": 139, "slots moved by two": 8.45, "second rows of ACT": 6.8,
         "bytes of delay lines moved by two": 23.6, "products of two outputs": 24.7,
+        "weights unpacked in a cycle": 8, "chunks of a tile unpacked in pairs": 1.2,
     },
     "ff": {
         "fixed": 7000, "lanes of VECTOR": 1040, "elements of a row": 120, "outputs of the array": 100, "products": 22,

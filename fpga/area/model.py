@@ -92,6 +92,8 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "second rows of ACT": float(c.block_in * c.act_banks * c.window_pairs),
         "columns of ACC": float(max(c.block_in, c.block_out) - c.dw_lanes),
         "multiplexers of memories": float(scratchpad_memories(c, family).mux_bits),
+        "weights unpacked in a cycle": float(2 * c.bus_bytes * c.packed_weights),
+        "chunks of a tile unpacked in pairs": float(c.macs_per_cycle // c.bus_bytes * c.packed_weights),
     }
     ff = logic | {
         "elements of a row": float(c.block_in),  # which VECTOR holds whole, in however many passes it works

@@ -34,6 +34,19 @@ def test_area_grows_with_every_field_that_costs() -> None:
     assert area.estimate(PRESETS["base"].with_(act_rows=16384)).bram > base.bram
 
 
+@pytest.mark.medium
+def test_unpacking_of_weights_against_yosys() -> None:
+    """LOAD_PACKED costs LUTs in front of the weights' memories and nothing else."""
+    plain = PRESETS["tiny"]
+    packed = plain.with_(packed_weights=1)
+    found, measured = (area.estimate(packed), area.estimate(plain)), [
+        count_cells(rtlil.convert(WeightScratchpad(config), name=TOP), FAMILIES["ecp5"], config.name)
+        for config in (packed, plain)
+    ]  # fmt: skip
+    assert found[0].lut - found[1].lut == pytest.approx(measured[0].lut - measured[1].lut, rel=0.1)
+    assert (found[0].ff, found[0].dsp, found[0].bram) == (found[1].ff, found[1].dsp, found[1].bram)
+
+
 def test_unknown_and_uncalibrated_families() -> None:
     with pytest.raises(FpgaError, match="unknown FPGA family 'ice40'; there are ecp5"):
         area.load("ice40")
