@@ -3,9 +3,9 @@ bitstreams of boards say."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from calibration.fmax.placement import routed_mhz
@@ -23,6 +23,9 @@ BUILT: dict[str, tuple[tuple[str, str, dict[str, int], bool], ...]] = {
     "xc7": (("pynq_z2", "pynq", {}, False), ("pynq_z2", "wide", {}, True), ("arty_a7_100t", "wide", {}, True)),
     "gowin": (("tang_nano_20k", "nano", {}, False), ("tang_nano_20k", "nano", {"depthwise": 0}, True)),
 }
+#: Placements of each machine, of seeds that follow each other; one where the family is not named. A machine's clock is
+#: their geometric mean, of those that are fitted and of those held back.
+PLACEMENTS = {"gowin": 2}
 
 
 def calibrate(
@@ -30,16 +33,16 @@ def calibrate(
     report: Callable[[str], object] = print,
     *,
     file: Path | None = None,
-    routed: Callable[[NpuConfig, str], float] = routed_mhz,
+    routed: Callable[[NpuConfig, str, int], float] = routed_mhz,
     digest: Callable[[NpuConfig], str] = designs.digest,
 ) -> None:
-    """Builds the bitstreams of a family, a quarter of an hour each unless their designs are in the file, and writes it.
+    """Builds the bitstreams of a family, a quarter of an hour for each placement not in the file, and writes it.
 
     Args:
         family: one of `BUILT`.
         report: takes a line about each bitstream, and one about the fit.
         file: the family's file; by default the one that is shipped.
-        routed: the clock in MHz of a preset's bitstream for a board.
+        routed: the clock in MHz of a preset's bitstream for a board, by what is added to the seed of its point.
         digest: the digest of a configuration's design.
 
     Raises:
@@ -51,7 +54,8 @@ def calibrate(
     for board, name, changes, held_back in BUILT[family]:
         config = PRESETS[name].with_(**changes)
         design = digest(config)
-        clocks = known.get((board, design)) or [routed(config, board)]
+        clocks = known.get((board, design), [])
+        clocks += [routed(config, board, more) for more in range(len(clocks), PLACEMENTS.get(family, 1))]
         entries.append({"board": board, "held_back": held_back, "config": config.to_dict(), "design": design,
                         "routed_mhz": clocks})  # fmt: skip
     _write(file, family, entries, report)
@@ -70,15 +74,15 @@ def _write(file: Path, family: str, entries: list[dict[str, Any]], report: Calla
     """Fits and writes entries, whose `routed_mhz` has a clock for each placement of the machine."""
     model = fmax.load(DELAYS_OF)
     placed = [model.placed_mhz(NpuConfig.from_dict(entry["config"])) for entry in entries]
-    ratios = [_mean(e["routed_mhz"]) / mhz for e, mhz in zip(entries, placed) if not e["held_back"]]
-    routed = _mean(ratios)
+    clocks = [geometric_mean(entry["routed_mhz"]) for entry in entries]
+    routed = geometric_mean([clock / mhz for e, clock, mhz in zip(entries, clocks, placed) if not e["held_back"]])
     held = []
-    for entry, mhz in zip(entries, placed):
-        errors = [mhz * routed / clock - 1 for clock in entry["routed_mhz"]]
-        said = ", ".join(f"{clock:.1f} MHz {error:+.1%}" for clock, error in zip(entry["routed_mhz"], errors))
+    for entry, clock, mhz in zip(entries, clocks, placed):
+        error = mhz * routed / clock - 1
         side, name = "held back" if entry["held_back"] else "fitted", entry["config"]["name"]
-        report(f"{side}: {name} on {entry['board']}: {said} by the model")
-        held += [abs(error) for error in errors if entry["held_back"]]
+        said = ", ".join(f"{one:.1f}" for one in entry["routed_mhz"])
+        report(f"{side}: {name} on {entry['board']}: {said} MHz, the mean {clock:.1f}, the model {error:+.1%}")
+        held += [abs(error)] * entry["held_back"]
     stored = {
         "family": family,
         "delays_of": DELAYS_OF,
@@ -88,8 +92,3 @@ def _write(file: Path, family: str, entries: list[dict[str, Any]], report: Calla
     }
     write_measured(file, stored)
     report(f"{file.name}: {routed / model.routed:.3f} of the clock of {DELAYS_OF}; {len(held)} held back")
-
-
-def _mean(values: list[float]) -> float:
-    """Returns the geometric mean."""
-    return math.exp(sum(map(math.log, values)) / len(values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.common import temporary
@@ -83,12 +83,13 @@ def _place(config: NpuConfig, flow: Ecp5, folder: Path) -> dict[str, float]:
     return {"lut": used.lut, "mhz": mhz, "cpu_seconds": round(watch.read()[1], 1)}
 
 
-def routed_mhz(config: NpuConfig, board: str, *, build: Callable[..., Report] = build) -> float:
+def routed_mhz(config: NpuConfig, board: str, more: int = 0, *, build: Callable[..., Report] = build) -> float:
     """Builds a preset's bitstream at the board's own point and returns its highest clock in MHz. Results are kept in
     the cache by the sources.
 
     Args:
         board: the board's name.
+        more: what the seed of the placement is more than the point's.
         build: builds a bitstream, as `tilewright.fpga.build.build`.
 
     Raises:
@@ -96,6 +97,7 @@ def routed_mhz(config: NpuConfig, board: str, *, build: Callable[..., Report] = 
     """
     chosen = board_named(board)
     point = chosen.points[config.name]
+    point = replace(point, seed=point.seed + more)
     assert isinstance(chosen, UartBoard | ZynqBoard)
     tools = _versions(chosen.family)
     kept = cache_file("routed", board, repr(point), config.to_json(), sources_digest(), *tools)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ import pytest
 from calibration.fmax import bitstreams, fit, placement
 from calibration.fmax.fit import Measured
 from tilewright.fpga import fmax
-from tilewright.fpga.board import Board
+from tilewright.fpga.board import Board, Point
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.fmax.model import FmaxModel, calibration_file, terms
 from tilewright.isa.config import PRESETS, NpuConfig
@@ -42,8 +43,7 @@ def test_stored_clocks_are_those_of_the_stored_points(family: str) -> None:
 
 @pytest.mark.parametrize("family", list(bitstreams.BUILT))
 def test_stored_bitstreams_give_the_stored_factor(family: str, tmp_path: Path) -> None:
-    """Neither factor nor error can be edited; bitstreams that were held back are within the bar, which a board that the
-    machine fills misses."""
+    """Neither factor nor error can be edited; bitstreams that were held back are within the bar."""
     file = tmp_path / "family.json"
     stored = json.loads(calibration_file(family).read_text(encoding="utf-8"))
     file.write_text(json.dumps({"points": stored["points"]}))
@@ -53,22 +53,23 @@ def test_stored_bitstreams_give_the_stored_factor(family: str, tmp_path: Path) -
     assert again["routed"] == pytest.approx(stored["routed"], rel=0.01)
     built = [(b, PRESETS[name].with_(**changes), held) for b, name, changes, held in bitstreams.BUILT[family]]
     assert [(p["board"], NpuConfig.from_dict(p["config"]), p["held_back"]) for p in stored["points"]] == built
-    held = [point for point in stored["points"] if point["held_back"]]
-    clocks = [
-        fmax.load(family).mhz(NpuConfig.from_dict(p["config"])) / mhz - 1 for p in held for mhz in p["routed_mhz"]
+    off = [
+        fmax.load(family).mhz(NpuConfig.from_dict(p["config"])) / statistics.geometric_mean(p["routed_mhz"]) - 1
+        for p in stored["points"]
+        if p["held_back"]
     ]
-    assert max(map(abs, clocks)) == pytest.approx(stored["error"], abs=0.01)
-    assert stored["error"] <= (0.2 if family == "gowin" else BAR)
+    assert max(map(abs, off)) == pytest.approx(stored["error"], abs=0.01)
+    assert stored["error"] <= BAR
 
 
-def test_bitstreams_of_a_family_are_built_once_each(tmp_path: Path) -> None:
+def test_bitstreams_of_a_family_are_built_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The factor is that of the fitted bitstreams, the error that of the others; those of another design now are built
-    again, and no others."""
+    again, and no others, and a family with more placements gets those it lacks."""
     built: list[str] = []
     own, today = fmax.load(bitstreams.DELAYS_OF), {"pynq": "1", "wide": "2"}
 
-    def routed(config: NpuConfig, board: str) -> float:
-        built.append(f"{config.name} on {board}")
+    def routed(config: NpuConfig, board: str, more: int) -> float:
+        built.append(f"{config.name} on {board}{' again' * more}")
         return own.placed_mhz(config) * (1.1 if config.name == "pynq" else 1.0)
 
     def calibrate() -> None:
@@ -84,6 +85,10 @@ def test_bitstreams_of_a_family_are_built_once_each(tmp_path: Path) -> None:
     calibrate()
     assert built[3:] == ["pynq on pynq_z2"]
     assert [p["design"] for p in json.loads(file.read_text())["points"]] == ["3", "2", "2"]
+    monkeypatch.setitem(bitstreams.PLACEMENTS, "xc7", 2)
+    calibrate()
+    assert built[4:] == ["pynq on pynq_z2 again", "wide on pynq_z2 again", "wide on arty_a7_100t again"]
+    assert [len(p["routed_mhz"]) for p in json.loads(file.read_text())["points"]] == [2, 2, 2]
     with pytest.raises(FpgaError, match="cannot read"):
         bitstreams.fit_again("xc7", file=tmp_path / "none.json")
 
@@ -139,15 +144,15 @@ def test_calibration(tmp_path: Path) -> None:
 def test_kept_builds_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     report = SimpleNamespace(timing=SimpleNamespace(fmax_mhz=99.5))
-    builds: list[str] = []
+    builds: list[tuple[str, int]] = []
 
-    def build(board: Board, *given: object) -> SimpleNamespace:
-        builds.append(board.name)
+    def build(board: Board, config: NpuConfig, point: Point, folder: Path) -> SimpleNamespace:
+        builds.append((board.name, point.seed))
         return report
 
-    for _ in range(2):
-        assert placement.routed_mhz(PRESETS["tiny"], "ulx3s_85f", build=build) == 99.5  # type: ignore[arg-type]
-    assert builds == ["ulx3s_85f"]
+    for more in (0, 0, 1):
+        assert placement.routed_mhz(PRESETS["tiny"], "ulx3s_85f", more, build=build) == 99.5  # type: ignore[arg-type]
+    assert [seed - builds[0][1] for _, seed in builds] == [0, 1]
 
 
 @pytest.mark.long
