@@ -39,7 +39,7 @@ def test_report() -> None:
 
 
 def test_an_output_of_another_size() -> None:
-    """What a quantised network leaves out of an output whose size follows from its values is an error, not a fault."""
+    """Elements that only one of both models has, where an output's size follows from its values, count as errors."""
     model, samples = networks.deep(depth=4), networks.samples(16)
     graph, (before,) = model.graph, model.graph.output
     float_model = session(model)
