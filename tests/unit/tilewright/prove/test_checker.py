@@ -375,7 +375,7 @@ def test_the_command_says_what_is_proved() -> None:
 
 def test_an_operator_without_a_rule_is_said() -> None:
     graph, program = both(DIGITS, "base")
-    other = [replace(s, op="QInterpolate") if s.op == "QAdd" else s for s in graph.steps]
+    other = [replace(s, op="QThing") if s.op == "QAdd" else s for s in graph.steps]
     verdict = prove(replace(graph, steps=tuple(other)), program, seed=1)
-    assert verdict.reason == "not proved: no rule for QInterpolate (add_0)"
+    assert verdict.reason == "not proved: no rule for QThing (add_0)"
     assert not verdict.proved
