@@ -163,7 +163,7 @@ def show_speeds(found: dict[str, Speed], prompt: int | None) -> None:
         console.print(f"{what}: {speed.latency.sentence().replace('inferences/s', unit)}", markup=False)
         of_what = "a token" if name == DECODE else "a run"
         console.print(
-            f"  {speed.bus_bytes:,} bytes {of_what} over the bus, {speed.bus_fraction:.1%} of it in the NPU's cycles",
+            f"  {speed.bus_bytes:,} bytes {of_what} over the bus, which reads {speed.bus_fraction:.1%} of the time",
             markup=False,
         )
 

@@ -22,7 +22,7 @@ class Speed:
         latency: of NPU, CPU and the border between them.
         runs: how many there were.
         bus_bytes: read and written by the NPU.
-        bus_fraction: of what the bus could carry in the NPU's cycles.
+        bus_fraction: bytes read, of what the bus could read in the NPU's cycles; it writes at the same time.
     """
 
     latency: Latency
@@ -57,9 +57,9 @@ def speeds(conversation: Conversation, clock: Clock | None) -> dict[str, Speed]:
         if counters is None or counters.cycles is None:
             counters = run_npu_steps(entry, CycleDevice(entry.config, functional=False))
         cycles = counters.cycles or 0
-        carried = counters.bytes_read + counters.bytes_written
+        readable = cycles * entry.config.bus_bytes
         found[name] = Speed(
-            latency([entry], cycles, clock_of(entry.config, clock)), conversation.runs[name], carried,
-            carried / (cycles * entry.config.bus_bytes) if cycles else 0.0,
+            latency([entry], cycles, clock_of(entry.config, clock)), conversation.runs[name],
+            counters.bytes_read + counters.bytes_written, counters.bytes_read / readable if readable else 0.0,
         )  # fmt: skip
     return found

@@ -227,6 +227,8 @@ def test_chat_command(program_file: Path, folder: Path) -> None:
     text = run(*given[:-2], stdin="hi\nthe\n").stdout
     assert text.splitlines()[0] == json.loads(run(*given, stdin="hi\nthe\n").stdout)["turns"][0]["assistant"]
     assert "bytes a token over the bus" in text
+    for entry in whole["entries"].values():  # reads and writes at once may be more than one direction carries
+        assert 0 < entry["bus_fraction"] <= 1
 
 
 def test_a_tokenizer_of_another_model(program_file: Path, folder: Path) -> None:
