@@ -114,7 +114,7 @@ class ConvConstants:
 
     def _content(self, index: int) -> Hashable:
         """Returns a key of a phase's weights: few are known by their values, so that layers that move channels alike
-        share them."""
+        find those of another one."""
         phase, s = self.s.phases[index], self.s
         if self.layer.dynamic is None and phase.rest is None and not s.grouped and phase.weights.size <= _FEW_WEIGHTS:
             return phase.weights.shape, phase.weights.tobytes(), phase.packed
