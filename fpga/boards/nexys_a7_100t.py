@@ -19,6 +19,8 @@ def platform() -> Any:
     return Nexys4DDRPlatform(toolchain="Xray")
 
 
+POINT = Point(clock_mhz=50, memory_kib=128)
+
 BOARD = UartBoard(
     name="nexys_a7_100t",
     title="Nexys A7-100T",
@@ -29,5 +31,6 @@ BOARD = UartBoard(
     clock_hz=CLOCK_HZ,
     pll=partial(Xilinx7Pll.find, CLOCK_HZ),
     loader=open_fpga_loader("nexys_a7_100"),
-    other=Point(clock_mhz=50, memory_kib=128),
+    points={"tiny": POINT},
+    other=POINT,
 )
