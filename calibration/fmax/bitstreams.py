@@ -20,7 +20,12 @@ from tilewright.isa.config import PRESETS, NpuConfig
 DELAYS_OF = "ecp5"
 #: Bitstreams by family: board, preset, what differs from it, and whether it is held back from the fit.
 BUILT: dict[str, tuple[tuple[str, str, dict[str, int], bool], ...]] = {
-    "xc7": (("pynq_z2", "pynq", {}, False), ("pynq_z2", "wide", {}, True), ("arty_a7_100t", "wide", {}, True)),
+    "xc7": (
+        ("pynq_z2", "pynq", {}, False),
+        ("nexys_a7_100t", "tiny", {}, False),
+        ("pynq_z2", "wide", {}, True),
+        ("arty_a7_100t", "wide", {}, True),
+    ),
     "gowin": (("tang_nano_20k", "nano", {}, False), ("tang_nano_20k", "nano", {"depthwise": 0}, True)),
 }
 #: Placements of each machine, of seeds that follow each other; one where the family is not named. A machine's clock is
