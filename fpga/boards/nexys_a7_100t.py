@@ -19,8 +19,6 @@ def platform() -> Any:
     return Nexys4DDRPlatform(toolchain="Xray")
 
 
-POINT = Point(clock_mhz=50, memory_kib=128)
-
 BOARD = UartBoard(
     name="nexys_a7_100t",
     title="Nexys A7-100T",
@@ -31,6 +29,6 @@ BOARD = UartBoard(
     clock_hz=CLOCK_HZ,
     pll=partial(Xilinx7Pll.find, CLOCK_HZ),
     loader=open_fpga_loader("nexys_a7_100"),
-    points={"tiny": POINT},
-    other=POINT,
+    points={"tiny": Point(clock_mhz=80, memory_kib=128)},
+    other=Point(clock_mhz=50, memory_kib=128),
 )
