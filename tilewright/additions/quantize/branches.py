@@ -55,7 +55,7 @@ def _inlined(branch: onnx.GraphProto, results: list[str], number: int) -> list[o
     for output, result in zip(branch.output, results):
         if output.name in made and result and names[output.name] not in results:
             names[output.name] = result
-    nodes = [_renamed(node, names) for node in branch.node]
+    nodes = [renamed(node, names) for node in branch.node]
     for output, result in zip(branch.output, results):
         source = names.get(output.name, output.name)
         if result and source != result:
@@ -79,7 +79,7 @@ def _renamed_constants(branch: onnx.GraphProto, number: int) -> list[onnx.Tensor
     return made
 
 
-def _renamed(node: onnx.NodeProto, names: dict[str, str]) -> onnx.NodeProto:
+def renamed(node: onnx.NodeProto, names: dict[str, str]) -> onnx.NodeProto:
     """The node with other names for what it reads and writes, in its own branches and bodies too."""
     made = onnx.NodeProto()
     made.CopyFrom(node)
@@ -89,7 +89,7 @@ def _renamed(node: onnx.NodeProto, names: dict[str, str]) -> onnx.NodeProto:
         for graph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
             own = {x.name for x in [*graph.input, *graph.initializer]} | {n for x in graph.node for n in x.output}
             outer = {name: new for name, new in names.items() if name not in own}
-            inner = [_renamed(x, outer) for x in graph.node]
+            inner = [renamed(x, outer) for x in graph.node]
             del graph.node[:]
             graph.node.extend(inner)
             for output in graph.output:

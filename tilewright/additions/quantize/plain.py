@@ -16,11 +16,10 @@ from tilewright.common import temporary
 from tilewright.common.quiet import quiet
 from tilewright.errors import UsageError
 from tilewright.quantize.layers import PRODUCTS, SCATTERS, Kind, Network
+from tilewright.quantize.names import MADE, READ
 from tilewright.quantize.observe import copied, observe
 from tilewright.quantize.recipe import Samples
 from tilewright.quantize.recurrent_ops import GATES
-
-_READ, _MADE = "_DequantizeLinear_Output", "_QuantizeLinear_Input"
 
 
 def plain_network(
@@ -86,7 +85,7 @@ def left_in_floats(written: onnx.ModelProto, network: Network) -> list[str]:
     found = []
     for layer in network.layers:
         inner = not layer.multiplies and all(network.readers.get(name) for name in layer.outputs)
-        unlike = not all(f"{name}{_MADE}" in made for name in layer.outputs)
+        unlike = not all(f"{name}{MADE}" in made for name in layer.outputs)
         if (inner and unlike and layer.kind is not Kind.MOVE) or network.interpolates(layer.nodes[0]):
             found.append(layer.name)
     return found
@@ -112,8 +111,8 @@ def _extremes(model: onnx.ModelProto, samples: Samples) -> dict[str, np.ndarray]
 def _renamed(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, changed in place: the value that a node writes and the dequantised one exchange names."""
     made = {name for node in model.graph.node for name in node.output}
-    pairs = [name for name in made if f"{name}{_READ}" in made]
-    names = {name: f"{name}{_MADE}" for name in pairs} | {f"{name}{_READ}": name for name in pairs}
+    pairs = [name for name in made if f"{name}{READ}" in made]
+    names = {name: f"{name}{MADE}" for name in pairs} | {f"{name}{READ}": name for name in pairs}
     for node in model.graph.node:
         for tensors in (node.input, node.output):
             for at, name in enumerate(tensors):

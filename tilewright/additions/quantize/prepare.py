@@ -29,6 +29,7 @@ from tilewright.quantize.fold import fold
 from tilewright.quantize.layers import Kind, Network
 from tilewright.quantize.long_kernels import shorten
 from tilewright.quantize.memory import trim_heap
+from tilewright.quantize.names import clear_names
 from tilewright.quantize.observe import copied, first_line, light, run, session
 from tilewright.quantize.opset import opset_of, upgrade
 from tilewright.quantize.recipe import Sample
@@ -107,8 +108,8 @@ def prepare(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values
         shapes, values: as for `fix`.
 
     Raises:
-        UsageError: shapes or values do not fit, the operator set cannot be upgraded, or onnxruntime cannot load the
-            model.
+        UsageError: shapes or values do not fit, the operator set cannot be upgraded, onnxruntime cannot load the
+            model, or see `names.clear_names`.
     """
     return tidy(rewrite(fix(model, shapes, values)))
 
@@ -118,6 +119,7 @@ def rewrite(model: onnx.ModelProto) -> onnx.ModelProto:
     quantiser gets, too."""
     made = upgrade(inline_branches(model))
     constants_to_initializers(made)
+    clear_names(made)
     made = infer_shapes(optimise(made))
     name_nodes(made)
     return infer_shapes(made) if shorten(made) | flatten(made) | expand(made) else made

@@ -17,6 +17,7 @@ from onnx import helper
 
 from tilewright.quantize.integers import Parameters, exact_sum, hold_bias, nearest_weights
 from tilewright.quantize.layers import Layer, Network
+from tilewright.quantize.names import SCALE, ZERO_POINT
 from tilewright.quantize.recipe import Range
 from tilewright.quantize.recurrent_ops import GATES
 from tilewright.quantize.recurrent_steps import FloatSteps, late_reset, value_name
@@ -101,8 +102,8 @@ class IntegerSteps(FloatSteps):
 
     def _outer(self, name: str, own: Parameters) -> list[str]:
         """Scale and zero point outside."""
-        scale = self._constant(f"{name}_scale", np.asarray(own.scale, np.float32))
-        return [scale, self._constant(f"{name}_zero_point", np.asarray(own.zero_point, self.dtype))]
+        scale = self._constant(f"{name}{SCALE}", np.asarray(own.scale, np.float32))
+        return [scale, self._constant(f"{name}{ZERO_POINT}", np.asarray(own.zero_point, self.dtype))]
 
     # -- cells of two bytes -------------------------------------------------------------------------------------------
 
@@ -249,8 +250,8 @@ class IntegerSteps(FloatSteps):
         return result
 
     def _scale(self, name: str, own: Parameters) -> list[str]:
-        scale = self._held_value(f"{name}_scale", np.asarray(own.scale, np.float32))
-        return [scale, self._held_value(f"{name}_zero_point", np.asarray(own.zero_point, self.dtype))]
+        scale = self._held_value(f"{name}{SCALE}", np.asarray(own.scale, np.float32))
+        return [scale, self._held_value(f"{name}{ZERO_POINT}", np.asarray(own.zero_point, self.dtype))]
 
     def _weights(self, gate: str, value: np.ndarray, bias: np.ndarray | None) -> list[str]:
         late = self.kind == "GRU" and gate == "h" and not late_reset(self.layer)

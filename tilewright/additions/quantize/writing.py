@@ -25,6 +25,7 @@ from tilewright.quantize.integers import (
 )
 from tilewright.quantize.layers import SCATTERS, Kind, Layer, Network
 from tilewright.quantize.masks import least_of_constants
+from tilewright.quantize.names import BETWEEN, MADE, QUANTIZED, READ, SCALE, ZERO_POINT
 from tilewright.quantize.observe import copied, without_constants
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
 from tilewright.quantize.recurrent_integers import IntegerSteps
@@ -120,7 +121,7 @@ class _Writer:
                 self._kept_weights(node, made)
             for at, name in enumerate(node.output):
                 if name in self.written:
-                    made.output[at] = f"{name}_QuantizeLinear_Input"
+                    made.output[at] = f"{name}{MADE}"
             self.nodes.append(made)
             for at, name in enumerate(node.output):
                 if name in self.written:
@@ -171,17 +172,17 @@ class _Writer:
         """The tensor's value after quantising to a type."""
         if (name, dtype) not in self.dequantised:
             suffix = "" if name not in self.written else f"_{dtype.name}"
-            result = f"{name}{suffix}_DequantizeLinear_Output"
+            result = f"{name}{suffix}{READ}"
             pair = self._pair(name, f"{name}{suffix}", result, parameters(self.ranges[name], dtype))
             self.dequantised[name, dtype], self.integers[name, dtype] = result, pair
         return self.dequantised[name, dtype]
 
     def _pair(self, source: str, stem: str, result: str, found: Parameters) -> str:
         """Writes QuantizeLinear and DequantizeLinear from `source` to `result`; returns what is between them."""
-        scale = self._add(f"{stem}_scale", np.asarray(found.scale, np.float32))
-        zero = self._add(f"{stem}_zero_point", np.asarray(found.zero_point, found.dtype))
+        scale = self._add(f"{stem}{SCALE}", np.asarray(found.scale, np.float32))
+        zero = self._add(f"{stem}{ZERO_POINT}", np.asarray(found.zero_point, found.dtype))
         domain = self.wide_domain if found.dtype == np.int16 else ""
-        between = f"{stem}_QuantizeLinear_Output"
+        between = f"{stem}{BETWEEN}"
         for op, x, y in (("QuantizeLinear", source, between), ("DequantizeLinear", between, result)):
             self.nodes.append(helper.make_node(op, [x, scale, zero], [y], f"{stem}_{op}", domain=domain))
         return between
@@ -194,7 +195,7 @@ class _Writer:
             stem = f"{name}_{dtype.name}"
             zero = np.asarray(found.zero_point, dtype)
             domain = self.wide_domain if dtype == np.int16 else ""
-            self.dequantised[name, dtype] = f"{stem}_DequantizeLinear_Output"
+            self.dequantised[name, dtype] = f"{stem}{READ}"
             self._dequantise(stem, integers, np.asarray(found.scale), zero, self.dequantised[name, dtype], None, domain)
         return self.dequantised[name, dtype]
 
@@ -203,9 +204,9 @@ class _Writer:
         domain: str = "",
     ) -> None:  # fmt: skip
         inputs = [
-            self._add(f"{stem}_quantized", values),
-            self._add(f"{stem}_scale", scale),
-            self._add(f"{stem}_zero_point", zero),
+            self._add(f"{stem}{QUANTIZED}", values),
+            self._add(f"{stem}{SCALE}", scale),
+            self._add(f"{stem}{ZERO_POINT}", zero),
         ]
         attributes = {} if axis is None else {"axis": axis}
         name = f"{stem}_DequantizeLinear"
@@ -260,7 +261,7 @@ class _Writer:
         found = next(alike, None)
         if found is None:
             stem = f"{layer.weights}_of_{layer.name}" if shared else layer.weights
-            result = f"{stem}_DequantizeLinear_Output" if shared else layer.weights
+            result = f"{stem}{READ}" if shared else layer.weights
             self._dequantise(stem, rounded.values, weight_scale, zero, result, axis)
             self.weights[layer.weights].append((rounded, axis, result))
         else:
@@ -271,7 +272,7 @@ class _Writer:
             integers = np.rint(bias.reshape(-1).astype(np.float64) / scale.astype(np.float64))
             integers = np.clip(integers, -(2.0**31), 2.0**31 - 1).astype(np.int32)
             stem = f"{layer.bias}_of_{layer.name}"
-            result = f"{stem}_DequantizeLinear_Output"
+            result = f"{stem}{READ}"
             zero = np.zeros(scale.shape, np.int32)
             self._dequantise(stem, integers, scale, zero, result, 0 if scale.ndim else None)
             made.input[2] = result
@@ -302,7 +303,7 @@ class _Writer:
         scale = np.where(bound > SMALLEST, bound / 32767, 1.0).astype(np.float32)
         values = np.clip(np.rint(weights / scale.reshape(wide)), -32767, 32767).astype(np.int16)
         stem = f"{node.input[1]}_of_{node.name}"
-        result = f"{stem}_DequantizeLinear_Output"
+        result = f"{stem}{READ}"
         self._dequantise(stem, values, scale, np.zeros(scale.shape, np.int16), result, axis, self.wide_domain)
         made.input[1] = result
 
