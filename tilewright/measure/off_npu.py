@@ -12,7 +12,8 @@ from tilewright.isa.program import Layer, Program
 
 _GATES = "its gates are functions of sums that no 8 bits hold, and every step waits for the one before"
 _STEPS_IN_FLOATS = (
-    "the file has its steps in floats; `tilewright quantize` makes integers of 256 steps at most, where that pays"
+    "the file has its steps in floats; `tilewright quantize` makes integers of 256 steps at most, where that pays and "
+    "lengths are constants (`--value` makes an input one)"
 )
 _IN_FLOATS = "the file has it in floats"
 _NO_PLACE = "what is around it runs on the CPU"
