@@ -34,6 +34,7 @@ from tilewright.quantize.metric import Task
 from tilewright.quantize.plain import quantises_all, with_outputs
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
 from tilewright.quantize.rounding import LIMIT
+from tilewright.quantize.self_gated import opened
 from tilewright.quantize.splitting import split
 
 TARGET = 20.0
@@ -117,6 +118,10 @@ def tune(
         if one.measured.recipe.model is not recipe.model:
             classes.drop_outputs(one.measured.recipe.model, outputs)
     return found
+
+
+_OPENED = 1.0
+"""Least gain of `self_gated.opened`, in dB, for which the passes that it adds pay."""
 
 
 class _Search:
@@ -224,22 +229,33 @@ class _Search:
         if self.goal is not None and not best.reaches(self.goal):
             loud = norms.in_floats(best.recipe, self.samples, self.goal)
             recipe = replace(recipe, precision={**recipe.precision, **loud})
-        if self.wanted.equalise:
-            given, progress, precise = recipe.model, self.progress, recipe.precision
-            other, scaled = equalise(given, self.samples, recipe.per_channel, progress, precise)
-            self.seen.forget(scaled)
-            recipe = replace(recipe, model=split(other, self.samples, precise, progress))
-        if recipe.model is not self.recipe.model:
-            best = self._with_ranges("equalised, ", recipe, best)
-        elif recipe.precision != self.recipe.precision:
-            best = self._with_ranges("", recipe, best)
+        seen = self.seen.copy()
+        even = self._equalised(recipe) if self.wanted.equalise else recipe
+        if even.model is not self.recipe.model:
+            best = self._with_ranges("equalised, ", even, best)
+        elif even.precision != self.recipe.precision:
+            best = self._with_ranges("", even, best)
+        if self.goal is not None and self.wanted.equalise and recipe.per_channel and not best.reaches(self.goal):
+            gates = opened(recipe.model, self.samples, recipe.precision, self.progress)
+            if gates is not recipe.model:
+                self.seen, least = seen, max(x.measured.mean for x in self.candidates) + _OPENED
+                new = self._with_ranges("gates opened, ", self._equalised(replace(recipe, model=gates)), best, ["mse"])
+                best = new if new.mean >= least else best
         return best
 
-    def _with_ranges(self, name: str, recipe: Recipe, best: Measured | None = None) -> Measured:
+    def _equalised(self, recipe: Recipe) -> Recipe:
+        """The recipe with channels equalised and split."""
+        made, scaled = equalise(recipe.model, self.samples, recipe.per_channel, self.progress, recipe.precision)
+        self.seen.forget(scaled)
+        return replace(recipe, model=split(made, self.samples, recipe.precision, self.progress))
+
+    def _with_ranges(
+        self, name: str, recipe: Recipe, best: Measured | None = None, default: Sequence[str] = ("minmax", "mse")
+    ) -> Measured:
         """The best of the ways to find ranges, and of what was the best before. The first of all, by extremes, is the
         plain quantiser's network, unless that leaves products in floats. Steps of recurrent layers, which take long to
         run in 8 bits and are the same whatever the ranges of others are, are in floats here."""
-        methods = [self.wanted.ranges] if self.wanted.ranges else ["minmax", "mse"]
+        methods = [self.wanted.ranges] if self.wanted.ranges else default
         room = self.wanted.ranges is None
         for method, found in ranges.find_all(recipe.model, self.every, methods, self.progress, room, self.seen).items():
             made = replace(recipe, ranges=found, precision={**recipe.precision, **self.quick})

@@ -254,8 +254,8 @@ class Finder:
         return False
 
     def _pair(self, node: onnx.NodeProto) -> bool:
-        """Gives a sum's operands common factors. A product has those of its larger operand; the smaller one keeps its
-        own."""
+        """Gives a sum's operands common factors. A product has those of its larger operand, or of the one that the
+        other one gates; that one keeps its own."""
         a, b = node.input
         y, shapes = node.output[0], [self.network.shape(name) for name in (*node.input, node.output[0])]
         if a in self.network.constants or b in self.network.constants or any(s is None for s in shapes):
@@ -269,11 +269,24 @@ class Finder:
             same = axis is not None and shapes[0] == shapes[1] and self.axis.get(b) == axis
             return same and self._join(a, y, axis or 0) and self._join(b, y, axis or 0)
         large, small = (a, b) if shapes[0] == shapes[2] else (b, a)
+        if shapes[0] == shapes[1]:
+            if self._gates(a, b):
+                large, small = b, a
+            elif not self._gates(b, a):
+                return False
         axis = self.axis.get(large)
-        if axis is None or shapes[0] == shapes[1] or self.network.shape(large) != shapes[2]:
+        if axis is None or self.network.shape(large) != shapes[2]:
             return False
         self.fixed.add(small)
         return self._join(large, y, axis)
+
+    def _gates(self, gate: str, name: str) -> bool:
+        """Whether a tensor is a function of a product of another one, as `self_gated` writes it."""
+        function = self.network.layer_of.get(gate)
+        if function is None or function.kind is not Kind.ELEMENTWISE:
+            return False
+        product = self.network.layer_of.get(function.inputs[0])
+        return product is not None and product.kind is Kind.PRODUCT and product.inputs == [name]
 
     def _in_floats(self, node: onnx.NodeProto) -> bool:
         """Whether a node's layer is kept in floats."""

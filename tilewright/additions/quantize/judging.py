@@ -107,9 +107,10 @@ class Measured:
 
     @property
     def _by_sample(self) -> np.ndarray:
-        """SQNR of each output on each sample in dB, [outputs, samples]."""
+        """SQNR of each output on each sample in dB, [outputs, samples]. Below 0 dB nothing is right, as where a
+        detector finds nothing; how far below says nothing of a recipe, but would hide what other samples gain."""
         signal, error = np.moveaxis(np.maximum(self.energies, 1e-30), -1, 0)
-        return np.asarray(np.clip(10 * np.log10(signal / error), -BEST, BEST))
+        return np.asarray(np.clip(10 * np.log10(signal / error), 0.0, BEST))
 
     @property
     def _penalty(self) -> float:

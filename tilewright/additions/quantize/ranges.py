@@ -143,6 +143,10 @@ class Seen:
     least: dict[str, Range] = field(default_factory=dict)
     masked: set[str] = field(default_factory=set)
 
+    def copy(self) -> Seen:
+        """Returns what was seen so far, to which more can be added."""
+        return Seen(dict(self.histograms), dict(self.least), set(self.masked))
+
     def forget(self, names: Iterable[str]) -> None:
         """Drops tensors that have other values now."""
         for name in names:
