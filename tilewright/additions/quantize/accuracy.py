@@ -121,7 +121,7 @@ def tune(
 
 
 _OPENED = 1.0
-"""Least gain of `self_gated.opened`, in dB, for which the passes that it adds pay."""
+"""Least gain of `self_gated.opened` beside all in 8 bits, in dB, for which the passes that it adds pay."""
 
 
 class _Search:
@@ -147,6 +147,7 @@ class _Search:
         self.beside: Candidate | None = None
         self.free = False  # from what the plain quantiser has, which is none to choose
         self.seen = ranges.Seen()
+        self.uneven, self.seen_uneven = recipe, self.seen  # before channels are equalised
 
     def run(self) -> Decision:
         plain = self._plain_with_recurrent()
@@ -171,6 +172,8 @@ class _Search:
             floor, best = self._keep_recurrent(best, plain)
         if self.goal is not None and best.noise.size and not best.reaches(self.goal):
             self._keep_floats(best, self.goal)
+            if not any(x.measured.reaches(self.goal) for x in self.candidates):
+                self._open_gates(self.goal)
         return self._decision(floor)
 
     def _decision(self, floor: float = -np.inf) -> Decision:
@@ -229,18 +232,12 @@ class _Search:
         if self.goal is not None and not best.reaches(self.goal):
             loud = norms.in_floats(best.recipe, self.samples, self.goal)
             recipe = replace(recipe, precision={**recipe.precision, **loud})
-        seen = self.seen.copy()
+        self.uneven, self.seen_uneven = recipe, self.seen.copy()
         even = self._equalised(recipe) if self.wanted.equalise else recipe
         if even.model is not self.recipe.model:
             best = self._with_ranges("equalised, ", even, best)
         elif even.precision != self.recipe.precision:
             best = self._with_ranges("", even, best)
-        if self.goal is not None and self.wanted.equalise and recipe.per_channel and not best.reaches(self.goal):
-            gates = opened(recipe.model, self.samples, recipe.precision, self.progress)
-            if gates is not recipe.model:
-                self.seen, least = seen, max(x.measured.mean for x in self.candidates) + _OPENED
-                new = self._with_ranges("gates opened, ", self._equalised(replace(recipe, model=gates)), best, ["mse"])
-                best = new if new.mean >= least else best
         return best
 
     def _equalised(self, recipe: Recipe) -> Recipe:
@@ -249,13 +246,33 @@ class _Search:
         self.seen.forget(scaled)
         return replace(recipe, model=split(made, self.samples, recipe.precision, self.progress))
 
-    def _with_ranges(
-        self, name: str, recipe: Recipe, best: Measured | None = None, default: Sequence[str] = ("minmax", "mse")
-    ) -> Measured:
+    def _open_gates(self, goal: float) -> None:
+        """Measures the network with gates as products, which are more passes."""
+        recipe, method = self.uneven, self.wanted.ranges or "mse"
+        if not (self.wanted.equalise and recipe.per_channel):
+            return
+        model = opened(recipe.model, self.samples, recipe.precision, self.progress)
+        if model is recipe.model:
+            return
+        rounded = [x.measured.mean for x in self.candidates if not x.share and not x.measured.recipe.weights]
+        self.seen = self.seen_uneven
+        recipe = self._equalised(replace(recipe, model=model))
+        room = self.wanted.ranges is None
+        found = ranges.find_all(recipe.model, self.every, [method], self.progress, room, self.seen)
+        self.plain = replace(recipe, ranges=found[method])
+        best = self._measure(f"gates opened, {method}", self.plain)
+        if best.mean < max(rounded, default=-np.inf) + _OPENED:
+            return
+        if self.wanted.fit:
+            best = self._fitted(self.plain, name="gates opened, fitted").better(best)
+        if not best.reaches(goal):
+            self._keep_floats(best, goal)
+
+    def _with_ranges(self, name: str, recipe: Recipe, best: Measured | None = None) -> Measured:
         """The best of the ways to find ranges, and of what was the best before. The first of all, by extremes, is the
         plain quantiser's network, unless that leaves products in floats. Steps of recurrent layers, which take long to
         run in 8 bits and are the same whatever the ranges of others are, are in floats here."""
-        methods = [self.wanted.ranges] if self.wanted.ranges else default
+        methods = [self.wanted.ranges] if self.wanted.ranges else ["minmax", "mse"]
         room = self.wanted.ranges is None
         for method, found in ranges.find_all(recipe.model, self.every, methods, self.progress, room, self.seen).items():
             made = replace(recipe, ranges=found, precision={**recipe.precision, **self.quick})

@@ -17,6 +17,7 @@ from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Recipe
 from tilewright.quantize.self_gated import gated, opened
+from tilewright.quantize.writing import write
 
 FUNCTIONS = {
     "HardSwish": ["HardSwish(c) -> y"],
@@ -94,9 +95,13 @@ def test_more_accurate() -> None:
 
 @pytest.mark.medium
 def test_taken_by_the_search() -> None:
-    """A network that misses the goal without gets it so, runs in one turn, and has onnxruntime's bytes."""
+    """A network that misses the goal with layers in floats gets it so. All in 8 bits it runs in one turn."""
     model, samples = networks.deep(spread=6.0, seed=3), networks.samples(24)
-    made = quantize(model, samples, held_back=4, accuracy=Accuracy(target=30.0, fit=False))
+    made = quantize(model, samples, held_back=4, accuracy=Accuracy(target=45.0, fit=False))
     assert made.decision is not None and made.verified is not None and made.verified.report.ok
-    assert made.decision.chosen.name == "gates opened, mse"
-    assert sum(isinstance(step, NpuStep) for step in tw.compile(made.model).steps) == 1
+    assert made.decision.chosen.decibels > 45.0
+    names = [candidate.name for candidate in made.decision.candidates]
+    gates = made.decision.candidates[names.index("gates opened, mse")]
+    assert gates.decibels > made.decision.candidates[names.index("mse")].decibels + 4
+    program = tw.compile(write(gates.measured.recipe))
+    assert sum(isinstance(step, NpuStep) for step in program.steps) == 1
