@@ -265,7 +265,7 @@ class _Search:
             return
         if self.wanted.fit:
             best = self._fitted(self.plain, name="gates opened, fitted").better(best)
-        if not best.reaches(goal):
+        if not best.reaches(goal - MARGIN):  # what these take is as long as all before
             self._keep_floats(best, goal)
 
     def _with_ranges(self, name: str, recipe: Recipe, best: Measured | None = None) -> Measured:

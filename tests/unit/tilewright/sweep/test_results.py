@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.common.paths import ROOT
 from tests.unit.tilewright.sweep.here import Here, loaded
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
+from tilewright.cli.commands.sweep import _reach
 from tilewright.energy.events import EVENTS
 from tilewright.errors import UsageError
 from tilewright.fpga import fmax
@@ -252,7 +254,16 @@ def test_a_board_in_the_command(tmp_path: Path) -> None:
     said = CliRunner().invoke(cli, none, prog_name="tilewright").stdout
     assert re.search(r"no point is left: \d break constraint 'ff \+ 1000", said) and "fastest" not in said
     assert "0 results computed" in printed and "clock by the model of xc7; delays of ecp5 by" in printed
-    assert "the best points are beyond what it was calibrated on: vector_lanes 1 (4..4)" in printed
+
+
+@pytest.mark.parametrize("sizes", [[], ["vector_lanes 1 (4..4)"]])
+def test_points_beyond_a_model(sizes: list[str]) -> None:
+    """The sizes of the best points that a model was not calibrated on are named once."""
+    model = SimpleNamespace(changed=False, beyond=lambda config: sizes if config == "large" else [])
+    outcome = SimpleNamespace(front=[{"assignment": name} for name in ("small", "large", "large")])
+    space = SimpleNamespace(point=lambda assignment: SimpleNamespace(config=assignment))
+    said = "; the best points are beyond what it was calibrated on: vector_lanes 1 (4..4)" if sizes else ""
+    assert _reach(model, outcome, space) == said
 
 
 def test_what_leaves_no_point_is_one_line(tmp_path: Path) -> None:
