@@ -109,7 +109,7 @@ def gated(network: Network, layer: Layer) -> Gated | None:
 
 
 def _bounds(network: Network, gate: Sequence[onnx.NodeProto], x: str) -> tuple[float, float] | None:
-    """Where a gate begins and ends to change; None for gates not known, or of more than x."""
+    """The bounds between which a gate changes; None for gates not known, or of more than x."""
     before = [x, *(node.output[0] for node in gate)]
     if any(node.input[0] != name for node, name in zip(gate, before)):
         return None

@@ -39,6 +39,7 @@ SHOWN_BY = {
     "fpga/points.py": ("fpga build",),
     "fpga/fit.py": ("fpga build",),
     "fpga/report.py": ("fpga build",),
+    "tilewright/measure/off_npu.py": ("quantize",),  # which it advises
     "fpga/flows/ecp5.py": ("fpga build",),
     "fpga/flows/watch.py": ("fpga build",),
     "fpga/standalone/record.py": ("fpga build",),

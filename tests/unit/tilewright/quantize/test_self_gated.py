@@ -82,7 +82,7 @@ def test_channels_alike_stay() -> None:
 
 @pytest.mark.medium
 def test_more_accurate() -> None:
-    """Where channels of hard swishes differ much, steps of each channel's own leave less noise."""
+    """Steps of each channel's own leave less noise, if channels of hard swishes differ much."""
     model, samples = networks.deep(spread=6.0, seed=3), networks.samples(8)
     judge = Judge(model, samples)
 
