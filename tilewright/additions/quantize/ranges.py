@@ -144,7 +144,7 @@ class Seen:
     masked: set[str] = field(default_factory=set)
 
     def copy(self) -> Seen:
-        """Returns what was seen so far, to which more can be added."""
+        """Returns the same histograms and ranges, to which others can be added."""
         return Seen(dict(self.histograms), dict(self.least), set(self.masked))
 
     def forget(self, names: Iterable[str]) -> None:

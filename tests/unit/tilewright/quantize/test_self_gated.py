@@ -53,7 +53,7 @@ def _model(steps: list[str]) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_same_function(name: str) -> None:
-    """It is found, and as products it has the values it had, up to the tails of the sigmoid that are left out."""
+    """A function as products has the values it had, up to the tails of the sigmoid that are left out."""
     model, samples = _model(FUNCTIONS[name]), networks.samples(3)
     network = Network(model)
     assert [x.y for layer in network.layers if (x := gated(network, layer))] == ["y"]
