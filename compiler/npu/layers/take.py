@@ -75,8 +75,8 @@ class TakeLayer(VectorLayer):
         return tiling.blocks * _most(self.rows, tiling.lines) * _most(self.columns, tiling.columns)
 
     def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
-        rows = self.rows[span[0] : span[1]]
-        return min(rows), max(rows) + 1
+        # From the first row that is read from here on: a reflected border goes back.
+        return min(self.rows[span[0] :]), max(self.rows[: span[1]]) + 1
 
     def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
         x = self.inputs[0]
