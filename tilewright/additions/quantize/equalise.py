@@ -103,7 +103,7 @@ def equalise(
             multiply(name, one.tensors[name], factors)
             early.update(node.name for node in network.readers[name] if node not in sums)
     for end in ends:
-        factors = _own_ranges(spread[end.tensor].bound)
+        factors = _own_ranges(spread[end.tensor].usable)
         if factors is not None:
             divide(end.writer, factors)
             multiply(end.tensor, end.axis, factors)
@@ -119,7 +119,7 @@ def equalise(
 def _own_ranges(bound: np.ndarray | None) -> np.ndarray | None:
     """The channels' ranges as fractions of the greatest; None where that is not worth a multiplication. Usual channels
     keep room: what a few samples show of one says little, a class that none of them has."""
-    if bound is None or not np.isfinite(bound).all() or bound.max() <= 0:
+    if bound is None:
         return None
     share = np.maximum(np.maximum(bound, _ROOM * np.median(bound)) / bound.max(), _FLOOR)
     share = np.minimum(share, 1.0)
@@ -187,6 +187,13 @@ class Spread:
         self._count += value.size // value.shape[axis]
 
     @property
+    def usable(self) -> np.ndarray | None:
+        """The bounds; None where they are not known or not finite, or all are 0."""
+        if self.bound is None or not np.isfinite(self.bound).all() or self.bound.max() <= 0:
+            return None
+        return self.bound
+
+    @property
     def power(self) -> np.ndarray:
         return np.asarray(self._energy / max(self._count, 1))
 
@@ -196,9 +203,9 @@ class Spread:
 
 def _factors(one: Set, spreads: list[Spread], network: Network) -> np.ndarray | None:
     """The factors with the least noise; None where that is not worth it."""
-    if any(x.bound is None or not np.isfinite(x.bound).all() or x.bound.max() <= 0 for x in spreads):
+    bounds = [x.usable for x in spreads if x.usable is not None]
+    if len(bounds) < len(spreads):
         return None
-    bounds = [np.asarray(x.bound) for x in spreads]
     power = np.max([x.power for x in spreads], axis=0)
     matrices = [r.matrix(np.asarray(network.constant(r.weights)).astype(np.float64)) for r in one.readers]
     groups = [r.groups for r in one.readers]

@@ -22,6 +22,7 @@ from tilewright.quantize.layers import Kind, Layer, Network, attributes_of
 from tilewright.quantize.observe import without_constants
 from tilewright.quantize.prepare import infer_shapes
 from tilewright.quantize.recipe import Progress, Samples
+from tilewright.quantize.splitting import all_in
 
 WORTH = 0.25
 """Largest share of a result's noise that steps of each channel's own may leave, to be worth two passes more."""
@@ -69,14 +70,12 @@ def opened(
     if not found:
         return model
     seen = spreads(model, samples, {x.y: 1 for x in found}, progress)
-    found = [x for x in found if _uneven(seen[x.y].bound)]
+    found = [x for x in found if _uneven(seen[x.y].usable)]
     return _written(model, network, found) if found else model
 
 
 def _uneven(bound: np.ndarray | None) -> bool:
-    if bound is None or not np.isfinite(bound).all() or bound.max() <= 0:
-        return False
-    return bool(np.mean(np.square(bound / bound.max())) <= WORTH)
+    return bound is not None and bool(np.mean(np.square(bound / bound.max())) <= WORTH)
 
 
 def gated(network: Network, layer: Layer) -> Gated | None:
@@ -85,9 +84,7 @@ def gated(network: Network, layer: Layer) -> Gated | None:
     made, shape = network.layer_of.get(x), network.shape(x)
     if layer.kind is not Kind.ELEMENTWISE or len(layer.outputs) > 1 or shape is None or len(shape) != 4:
         return None
-    if made is None or made.nodes[-1].op_type != "Conv" or not made.weights or network.exposed(x):
-        return None
-    if any(all(node is not inner for inner in layer.nodes) for node in network.readers[x]):
+    if made is None or made.nodes[-1].op_type != "Conv" or not made.weights or not all_in(network, x, layer):
         return None
     nodes = list(layer.nodes)
     if nodes[0].op_type == "HardSwish":

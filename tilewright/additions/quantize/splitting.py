@@ -91,8 +91,7 @@ def channel_sets(spread: Spread, weight: np.ndarray) -> list[np.ndarray]:
     Args:
         weight: how much the noise of each channel counts.
     """
-    bound = spread.bound
-    if bound is None or not np.isfinite(bound).all() or bound.max() <= 0:
+    if (bound := spread.usable) is None:
         return [np.arange(len(weight))]
     order = np.argsort(bound, kind="stable")
     energy, weights = np.square(bound[order]), weight[order]
@@ -129,7 +128,7 @@ def _place(network: Network, node: onnx.NodeProto) -> Place | None:
     if before.kind is Kind.ELEMENTWISE:
         functions, root = before.nodes, before.inputs[0]
         made = network.layer_of.get(root)
-        if made is None or made.outputs != [root] or not _all_in(network, root, before):
+        if made is None or made.outputs != [root] or not all_in(network, root, before):
             return None
         before = made
     if before.op != "Conv" or not before.weights or attributes_of(before.nodes[0]).get("group", 1) != 1:
@@ -137,7 +136,7 @@ def _place(network: Network, node: onnx.NodeProto) -> Place | None:
     result = node.output[0]
     behind = network.layer_of.get(network.readers[result][0].output[0]) if network.readers.get(result) else None
     if behind is not None and behind.kind is Kind.ELEMENTWISE and len(behind.outputs) == 1:
-        if not _all_in(network, result, behind):
+        if not all_in(network, result, behind):
             return None
         result = behind.outputs[0]
     readers = network.readers.get(result, [])
@@ -158,7 +157,7 @@ def _depthwise(network: Network, node: onnx.NodeProto) -> bool:
     return bias and sizes[1] == 1 and sizes[0] == attributes_of(node).get("group", 1) and sizes[0] > 1
 
 
-def _all_in(network: Network, name: str, layer: Layer) -> bool:
+def all_in(network: Network, name: str, layer: Layer) -> bool:
     """Whether only nodes of a layer read a tensor."""
     inside = {id(node) for node in layer.nodes}
     return not network.exposed(name) and all(id(node) in inside for node in network.readers.get(name, []))
