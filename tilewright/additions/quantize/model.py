@@ -157,6 +157,10 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     prepared = rewrite(given)
     trim_heap()
     samples = samples_of(data, inputs_of(prepared), o.images, o.values or ())
+    lengths = recurrent.lengths(prepared, samples)
+    if lengths:
+        given = fix(given, lengths)
+        prepared = rewrite(given)
     calibration, held = split(samples, o.held_back)
     own = o.form != "qdq" or o.whole  # which the plain quantiser does not know
     plain = None if own else plain_network(prepared, samples, o.activation, o.per_channel)
@@ -175,7 +179,6 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     limit = LIMIT_OF_4_BITS if o.weights == "int4" else LIMIT
     recipe = Recipe(prepared, activation=o.activation, per_channel=o.per_channel, limit=limit)
     shapes = {name: value.shape for name, value in held[0].items()}
-    steps = recurrent.note(prepared, shapes)
     wanted = o.accuracy or Accuracy()
     if o.form == "qoperator":  # onnxruntime's quantiser rounds the weights there, and knows no recurrent steps
         wanted = replace(wanted, fit=False)
@@ -187,8 +190,8 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     written = write(recipe) if o.form == "qdq" else write_qoperator(recipe)
     whole.unmark(written)
     batches = write_batch(written, samples)
-    said = (halves.note(kind) if kind != "float32" else "", steps, sentence(batches, shapes) if batches else "")
-    notes = tuple(filter(None, said))
+    said = (halves.note(kind) if kind != "float32" else "", recurrent.sentence(lengths) if lengths else "")
+    notes = tuple(filter(None, (*said, sentence(batches, shapes) if batches else "")))
     verified = verify.verify(written, held[0], o.progress) if o.check else None
     noise = sqnr.measure(recipe, written, held, o.progress) if o.check else None
     comparison = None

@@ -17,6 +17,7 @@ from onnx import helper
 
 from tilewright.compiler.graph.macs import hands_on
 from tilewright.quantize.layers import Network, attributes_of
+from tilewright.quantize.recipe import Samples
 from tilewright.quantize.recurrent_ops import GATES
 from tilewright.quantize.rewriting import Moves, replace_nodes
 
@@ -32,19 +33,31 @@ def split_inputs(model: onnx.ModelProto) -> bool:
     return replace_nodes(model, _split)
 
 
-def note(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> str:
-    """A note for the user on recurrent nodes whose steps stay in floats because their number is open; "" without such.
+def lengths(model: onnx.ModelProto, samples: Samples) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs that fix the number of steps of recurrent nodes, where the model leaves it open.
 
     Args:
         model: the prepared model.
-        shapes: of a sample's inputs.
+        samples: of its inputs.
+
+    Returns:
+        The shape of each input in every sample; nothing where no number of steps is open, or shapes differ.
     """
     network = Network(model)
-    found = [node for node in network.nodes if node.op_type in GATES and (network.shape(node.input[0]) or [1])[0] < 0]
-    if not found:
-        return ""
+    nodes = [node for node in network.nodes if node.op_type in GATES]
+    if all((network.shape(node.input[0]) or [1])[0] >= 0 for node in nodes):
+        return {}
+    found = [{name: value.shape for name, value in sample.items()} for sample in samples]
+    return found[0] if all(shapes == found[0] for shapes in found) else {}
+
+
+def sentence(shapes: Mapping[str, Sequence[int]]) -> str:
+    """The note on lengths that were open, for the user."""
     flags = " ".join(f"--shape {name}={','.join(map(str, shape))}" for name, shape in shapes.items())
-    return f"{found[0].op_type} {found[0].name!r} stays in floats, because its length is open: {flags} would fix it"
+    return (
+        f"open length: steps of recurrent layers are integers for one length only, and the result has that of the "
+        f"samples, {flags}; samples of several lengths leave it open, with these steps in floats"
+    )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ Each product, sum and function is rounded to 8 bits, which is what the machine s
 DequantizeLinear and QuantizeLinear.
 
 The cells of an LSTM add up for many steps, by little each. Beyond a few units a byte has no steps for that, so that
-they get two: one of coarse steps, and one of what is left.
+they get two: one of coarse steps, and one of what is left. So does the state of a GRU that is kept for many steps,
+where each product with z would be rounded to the state's steps again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ from tilewright.quantize.recurrent_steps import FloatSteps, late_reset, value_na
 
 MOST_OF_CELL = 4.0
 """The largest cell of one byte."""
+
+_LONG = 0.9
+"""The largest update gate of a state of one byte: larger ones keep it for more than ten steps."""
+
+_FINE = 30
+"""Fine steps in one of the state's. A byte of fine ones reaches four steps of the state."""
 
 _REACH_OF_TANH = 3.5
 """The largest cell that its tanh is taken of; beyond, it is 1 but for half a step."""
@@ -58,7 +65,7 @@ class IntegerSteps(FloatSteps):
 
     Attributes:
         handed_out: outputs that are integers but for scale and zero point.
-        coarse, fine: both bytes of a cell; None of cells of one byte.
+        coarse, fine: both bytes of a cell, or of the state of a GRU; None where it has one byte.
     """
 
     def __init__(
@@ -114,9 +121,17 @@ class IntegerSteps(FloatSteps):
         bound = self._bound("c") if self.kind == "LSTM" else 0.0
         if bound > MOST_OF_CELL:
             scale = np.float32(np.ceil(bound / 127 / _UNIT) * _UNIT)
-            self.coarse = Parameters(scale, _middle(self.dtype), self.dtype)
-            self.fine = Parameters(np.float32(scale / 254), _middle(self.dtype), self.dtype)
-            self.states = "hnm"
+            self.coarse, self.fine, self.states = self._symmetric(scale), self._symmetric(scale / 254), "hnm"
+        if self.kind == "GRU" and self._largest("sum_z") > np.log(_LONG / (1 - _LONG)):
+            scale = self._of("h").scale
+            self.coarse, self.fine, self.states = self._symmetric(scale), self._symmetric(scale / 254), "hm"
+
+    def _symmetric(self, scale: float | np.float32) -> Parameters:
+        return Parameters(np.float32(scale), _middle(self.dtype), self.dtype)
+
+    def _largest(self, name: str) -> float:
+        """The largest number of a value in the body."""
+        return float(self._of(name).floats(np.array(np.iinfo(self.dtype).max)))
 
     def _bound(self, name: str) -> float:
         """The largest magnitude of a value in the body."""
@@ -228,11 +243,52 @@ class IntegerSteps(FloatSteps):
         parts = [self._dequantise(self._end(x), self._of(x), f"{self.name}:last_{x}") for x in "nm"]
         FloatSteps._hand_out(self, "c", self._move("Add", parts[0], "", parts[1]), axis, result)
 
+    # -- states of two bytes ------------------------------------------------------------------------------------------
+
+    def _mix(self, z: str, n: str, state: dict[str, str]) -> None:
+        """The new state of a GRU; of two bytes h and m, of which products read the coarse one.
+
+            h + m  =>  h + p + z m,    p = (1 - z) (tanh(n) - h)
+
+        p is rounded finely within the reach, of a few steps of h; then to its steps, and beyond those of a byte to
+        double ones. Of each the whole steps go to h and the rest to m, by tables.
+        """
+        if self.coarse is None or self.fine is None:
+            super()._mix(z, n, state)
+            return
+        h, step = self._of("h"), float(self.coarse.scale)
+        unit, reach, most = step / _FINE, 127 // _FINE * step, 126 * step
+        inside = lambda value, end: self._op("Clip", value, self._number("low", -end), self._number("high", end))
+        keep = self._function("Sigmoid", "z", z)
+        lose = self._value("lose", self._op("Neg", self._op("Sigmoid", self._op("Neg", z))), Range(-1.0, 0.0))
+        to = self._function("Tanh", "h", self._op("Neg", n))
+        bound = 1 + self._bound("h")
+        gap = self._total("gap", state["h"], to, Range(-bound, bound))
+        fine = inside(self._value("added_fine", self._op("Mul", lose, gap), _grid(unit)), reach)
+        steps = self._as("added", self._op("Mul", lose, gap), self.coarse)
+        double = self._as("added_double", self._op("Mul", lose, gap), self._symmetric(2 * step))
+        whole = self._as("whole", self._whole(fine, step), self.coarse)
+        rest = self._value("rest_of_it", self._op("Sub", fine, self._whole(fine, step)), _grid(unit))
+        left = self._value("left", self._op("Mul", keep, state["m"]), Range(-step / 2, step / 2))
+        total = self._total("total", rest, left, Range(-step, step))
+        carried = self._as("carried", self._whole(total, step), self.coarse)
+        self._as("m", self._op("Sub", total, self._whole(total, step)), self.fine)
+        far = self._as("far", self._op("Sub", inside(steps, most), inside(steps, reach)), self.coarse)
+        beyond = self._as("beyond", self._op("Sub", double, inside(double, most)), self._symmetric(2 * step))
+        made = state["h"]
+        for at, part in enumerate((whole, far, beyond, carried)):
+            made = self._as(f"h_{at}" if part != carried else "h", self._op("Add", made, part), h)
+
+    def _first_rest(self) -> list[str]:
+        return [self._first_zero("m")] if "m" in self.states else []
+
     # -- values in the body -------------------------------------------------------------------------------------------
 
     def _begin(self, name: str) -> str:
         own = self._of(name)
-        return self._op("DequantizeLinear", f"{name}_before", *self._scale(f"{name}_before", own))
+        result = self._op("DequantizeLinear", f"{name}_before", *self._scale(f"{name}_before", own))
+        self._rounded[result] = own
+        return result
 
     def _value(self, name: str, given: str, known: Range | None = None) -> str:
         return self._as(name, given, self._of(name) if known is None else self._parameters(known))

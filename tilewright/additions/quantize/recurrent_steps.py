@@ -161,6 +161,22 @@ class FloatSteps:
         old = self._value("old", self._op("Mul", self._function("Sigmoid", "f", f), state["c"]))
         return self._value("c", self._op("Add", old, new))
 
+    def _mix(self, z: str, n: str, state: dict[str, str]) -> None:
+        """Makes the new state of a GRU.
+
+        Args:
+            z, n: what the gates are functions of.
+            state: at the beginning of the step.
+        """
+        keep, rest = self._function("Sigmoid", "z", z), self._function("Sigmoid", "rest", self._op("Neg", z))
+        new = self._value("new", self._op("Mul", rest, self._function("Tanh", "h", n)))
+        old = self._value("old", self._op("Mul", keep, state["h"]))
+        self._value("h", self._op("Add", old, new))
+
+    def _first_rest(self) -> list[str]:
+        """The first states that a kind of steps has beside those of the layer."""
+        return []
+
     def _begin(self, name: str) -> str:
         """The float value of a state or gate at the beginning of a step."""
         return f"{name}_before"
@@ -214,16 +230,12 @@ class FloatSteps:
             self._value("h", self._op("Mul", function("Sigmoid", "o", summed("o")), function("Tanh", "cell", cell)))
         elif self.kind == "GRU":
             z_sum, r_gate = summed("z"), function("Sigmoid", "r", summed("r"))
-            z, rest = function("Sigmoid", "z", z_sum), function("Sigmoid", "rest", self._op("Neg", z_sum))
             if late_reset(self.layer):
                 bias = None if given is None else given[0, -size:]
                 inner = self._value("reset", self._op("Mul", r_gate, product("h", state["h"], bias)))
             else:
                 inner = product("h", self._value("reset", self._op("Mul", r_gate, state["h"])))
-            n = function("Tanh", "h", self._value("sum_h", self._op("Add", gates["h"], inner)))
-            old = self._value("old", self._op("Mul", z, state["h"]))
-            new = self._value("new", self._op("Mul", rest, n))
-            self._value("h", self._op("Add", old, new))
+            self._mix(z_sum, self._value("sum_h", self._op("Add", gates["h"], inner)), state)
         else:
             self._value("h", self._op("Tanh", summed("h")))
 
@@ -246,7 +258,7 @@ class FloatSteps:
         body = helper.make_graph(self._body, "step", before, after, self._held)
         back = int(attributes_of(self.node).get("direction", b"forward") == b"reverse")
         results = [*map(self._end, states), *(value_name(self.layer, name) for name in inside)]
-        first = [self._first("h", 5), *(self._first_cell() if self.kind == "LSTM" else [])]
+        first = [self._first("h", 5), *(self._first_cell() if self.kind == "LSTM" else self._first_rest())]
         inputs = [*first, *map(self._outside, self.layer.inputs[: len(gates)])]
         self.nodes.append(
             helper.make_node(
@@ -270,6 +282,10 @@ class FloatSteps:
             return self._constant(f"first_{state}", self._constant_state(state, known[0]))
         if name:
             return self._squeezed(self._outside(name))
+        return self._first_zero(state)
+
+    def _first_zero(self, state: str) -> str:
+        """Zeros as the first state, [batch, hidden]."""
         gates, first = self._outside(self.layer.inputs[0]), self._constant(f"at_{state}", np.array(0))
         shape = self._move("Shape", self._move("Gather", gates, "", first, axis=0), "")
         zero = numpy_helper.from_array(np.array([self._zero(state)], self.dtype))

@@ -41,14 +41,16 @@ def _network(op: str, attributes: dict[str, Any], batch: int = 1, states: bool =
 
     Args:
         states: first states are inputs, else constants; of LSTM only.
-        more: `steps` of the sequence; `keep`, which is added to what input and forget gates of an LSTM sum up.
+        more: `steps` of the sequence; `keep`, which is added to what input and forget gates of an LSTM, and the update
+            gate of a GRU, sum up.
     """
     steps = more.get("steps", _STEPS)
     random = np.random.default_rng(1)
     ways = 2 if attributes.get("direction") == "bidirectional" else 1
     rows = _GATES[op] * _HIDDEN
     kept = np.zeros((ways, 2 * rows), np.float32)
-    kept[:, [k for k in range(rows) if op == "LSTM" and k // _HIDDEN in (0, 2)]] = more.get("keep", 0.0)
+    if "keep" in more:
+        kept[:, [k for k in range(rows) if k // _HIDDEN in {"LSTM": (0, 2), "GRU": (0,)}[op]]] = more["keep"]
     values = {
         "w": random.normal(size=(ways, rows, _INPUTS)) / np.sqrt(_INPUTS),
         "r": random.normal(size=(ways, rows, _HIDDEN)) / np.sqrt(_HIDDEN) * (0.2 if kept.any() else 1.0),
@@ -184,21 +186,21 @@ def test_unfit_nodes_stay() -> None:
 
 
 def test_open_sizes() -> None:
-    """An open batch is that of the samples; an open length keeps the steps in floats, which is said."""
-    for axis, steps in ((1, 1), (0, 0)):
+    """An open batch or length is that of the samples, which is said; lengths that differ keep the steps in floats."""
+    for axis, longer in ((1, 0), (0, 0), (0, 3)):
         model = _network("LSTM", {})
         samples = _samples(model)
         model.graph.node[0].input[5] = model.graph.node[0].input[6] = ""
         for x in [model.graph.input[0], *model.graph.output]:
             x.type.tensor_type.shape.dim[axis].dim_param = "open"
         del model.graph.output[1:]
-        stacked = np.stack([sample["x"] for sample in samples])
-        found = quantize(model, stacked, check=False)
-        assert sum(node.op_type == "Scan" for node in found.model.graph.node) == steps  # type: ignore[union-attr]
-        said = "stays in floats, because its length is open: --shape x=6,1,12"
-        assert any(said in line for line in found.lines()) == (not steps)
+        given = [{"x": sample["x"]} for sample in samples]
+        given[0]["x"] = np.concatenate([given[0]["x"], given[0]["x"][:longer]])
+        found = quantize(model, given, check=False)
+        assert sum(node.op_type == "Scan" for node in found.model.graph.node) == (not longer)  # type: ignore[union-attr]
+        assert any("--shape x=6,1,12; samples of" in line for line in found.lines()) == (axis == 0 and not longer)
         verified = verify_here(found.model, samples[0])  # type: ignore[union-attr]
-        assert verified.report.ok and (verified.npu_macs == verified.macs or not steps)
+        assert verified.report.ok and (verified.npu_macs == verified.macs) == (not longer)
 
 
 def test_qoperator_keeps_the_steps_in_floats() -> None:
@@ -261,6 +263,17 @@ def test_equal_steps_do_not_add_up_errors() -> None:
     given = [{name: np.broadcast_to(x[:1], x.shape).copy() for name, x in s.items()} for s in _samples(model)]
     found = ranges.find(model, given, "minmax")
     assert Judge(model, given).measure(Recipe(model, found)).decibels.min() > 32
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_states_that_are_kept_for_long_have_two_bytes(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = prepare(_network("GRU", {"linear_before_reset": late}, steps=40, keep=3.0))
+    samples = _samples(model)
+    recipe, judge = Recipe(model, ranges.find(model, samples, "minmax")), Judge(model, samples)
+    two = judge.measure(recipe).decibels
+    assert verify_here(write(recipe), samples[0]).report.ok
+    monkeypatch.setattr(recurrent_integers, "_LONG", 0.9999)
+    assert np.all(two > judge.measure(recipe).decibels + 1.5)
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse"])
