@@ -293,7 +293,7 @@ def command(
         *lines, last = result.lines() or [""]
         for line in lines:
             console.print(line, markup=False)
-        if noise is not None:
+        if noise is not None and noise.layers:
             console.print(_worst(noise))
         console.print(last, markup=False)
 

@@ -31,6 +31,7 @@ from tilewright.quantize.options import QuantizeOptions
 from tilewright.quantize.recipe import Progress, Sample, Samples
 from tilewright.quantize.sample_values import LARGEST
 from tilewright.quantize.samples import Data, samples_of, split, which
+from tilewright.quantize.sqnr import BEST, Noise, Report, resized
 from tilewright.quantize.tflite_prepare import prepare_tflite
 from tilewright.quantize.verify import Verified
 from tilewright.store.files import write_bytes
@@ -38,11 +39,12 @@ from tilewright.store.files import write_bytes
 
 @dataclass(frozen=True, repr=False)
 class QuantizedTflite(Shown):
-    """A quantised TFLite model: the bytes of its file, and what running it showed."""
+    """A quantised TFLite model: the bytes of its file, and what running it showed. `noise` has no layers."""
 
     data: bytes
     verified: Verified | None = None
     comparison: Comparison | None = None
+    noise: Report | None = None
 
     def serialized(self) -> bytes:
         """The file."""
@@ -64,11 +66,13 @@ class QuantizedTflite(Shown):
             found["verified"] = self.verified.to_dict()
         if self.comparison is not None:
             found["check"] = asdict(self.comparison)
+        if self.noise is not None:
+            found["sqnr"] = self.noise.to_dict()
         return found
 
     def lines(self) -> list[str]:
         """Returns the lines that the command prints."""
-        return [str(x) for x in (self.verified, self.comparison) if x is not None]
+        return [str(x) for x in (self.verified, self.comparison, self.noise) if x is not None]
 
 
 @keywords(QuantizeOptions)
@@ -97,8 +101,9 @@ def quantize_tflite(model: str | Path | bytes, data: Data, **options: Any) -> Qu
     verified = _verify(written, held[0]) if o.check else None
     comparison = None
     if o.metric is not None:
-        comparison = compare(o.metric, LiteRtReference(raw).run, _run_floats(written), held, known, o.progress)
-    return QuantizedTflite(written, verified, comparison)
+        comparison = compare(o.metric, LiteRtReference(raw).run, _run_floats(written, given), held, known, o.progress)
+    noise = _noise(LiteRtReference(raw).run, _run_floats(written, given), held) if o.check else None
+    return QuantizedTflite(written, verified, comparison, noise)
 
 
 def _bytes(path: Path) -> bytes:
@@ -206,6 +211,25 @@ def _verify(raw: bytes, sample: Sample) -> Verified:
     return Verified(report, program.npu_macs, program.macs, causes=tuple(causes(program)))
 
 
+def _noise(before: Run, after: Run, samples: Samples) -> Report:
+    """Compares the outputs of the quantised model with those of the float one."""
+    whole: dict[str, Noise] = {}
+    lowest: dict[str, float] = {}
+    equal: dict[str, list[bool]] = {}
+    for sample in samples:
+        found = after(sample)
+        for name, value in before(sample).items():
+            if value.dtype.kind != "f":
+                equal.setdefault(name, []).extend((value == resized(found[name], value.shape)).ravel().tolist())
+                continue
+            one = Noise()
+            one.add(value, found[name])
+            whole.setdefault(name, Noise()).join(one)
+            lowest[name] = min(lowest.get(name, BEST), one.decibels)
+    shares = {name: float(np.mean(same)) for name, same in equal.items() if same}
+    return Report({name: noise.decibels for name, noise in whole.items()}, [], len(samples), lowest, shares)
+
+
 def _integers(model: FileModel, sample: Sample) -> Sample:
     """Quantises a sample of the float model to the inputs of the quantised one."""
     found = {}
@@ -219,15 +243,15 @@ def _integers(model: FileModel, sample: Sample) -> Sample:
     return found
 
 
-def _run_floats(raw: bytes) -> Run:
-    """Returns the quantised model as a function from floats to floats, run by LiteRT."""
+def _run_floats(raw: bytes, given: FileModel) -> Run:
+    """Returns the quantised model as a function from floats to floats under the float model's names, run by LiteRT."""
     model, reference = read_file(raw), LiteRtReference(raw)
-    quants = {model.tensors[i].name: model.tensors[i].quant for i in model.outputs}
+    outputs = [(given.tensors[i].name, model.tensors[k]) for i, k in zip(given.outputs, model.outputs, strict=True)]
 
     def run(sample: Sample) -> Outputs:
-        found: Outputs = {}
-        for name, value in reference.run(_integers(model, sample)).items():
-            quant = quants[name]
+        values, found = reference.run(_integers(model, sample)), {}
+        for name, tensor in outputs:
+            value, quant = values[tensor.name], tensor.quant
             if quant is not None and value.dtype.kind in "iu":
                 value = (value.astype(np.float32) - int(quant.zero_point)) * np.float32(quant.scale)
             found[name] = value
