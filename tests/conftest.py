@@ -21,7 +21,9 @@ settings.register_profile("any load", deadline=None, suppress_health_check=[Heal
 settings.load_profile("any load")
 # Tests look at the compiler itself, also through stand-ins: nothing is taken from or left in the program cache.
 os.environ.setdefault("TILEWRIGHT_PROGRAM_CACHE", "off")
-os.environ.setdefault("TILEWRIGHT_KEYS", tempfile.mkdtemp(prefix="tilewright-test-keys-"))  # not the user's
+if "TILEWRIGHT_KEYS" not in os.environ:  # those of the tests alone
+    _keys = tempfile.TemporaryDirectory(prefix="tilewright-test-keys-")  # gone at exit
+    os.environ["TILEWRIGHT_KEYS"] = _keys.name
 os.environ.setdefault("TILEWRIGHT_TUNING", "off")  # of the user: pinned cycles are those of the compiler alone
 
 
