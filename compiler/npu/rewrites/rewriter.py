@@ -71,15 +71,18 @@ class Rewriter:
 
     def in_planes(self, name: str) -> bool:
         """Returns True if the NPU may make a tensor with its channels on axis 1."""
-        rank = len(self.wiring.shape(name))
-        while True:
+        rank, left, seen = len(self.wiring.shape(name)), [name], set[str]()
+        while left:
+            name = left.pop()
             maker = self.wiring.producers.get(name)
-            if maker is None or len(self.wiring.shape(name)) != rank:
-                return False
+            if name in seen or maker is None or len(self.wiring.shape(name)) != rank:
+                continue
+            seen.add(name)
             op = npu_op_of(maker) if self.runs_on_npu(maker) else None
             if op is None and maker.op not in ("Slice", "Split"):
-                return False
+                continue
             layout = None if op is None else op.layout_of(rank)
             if layout is not None:
                 return layout is Layout.CHANNELS_FIRST
-            name = maker.inputs[0]
+            left += reversed(maker.inputs)  # a sum lies as the first operand does of which it is known
+        return False

@@ -59,6 +59,14 @@ def padded(m: Model, x: str, *pads: int) -> str:
     return m.op("MaxPool", conv(m, y, CHANNELS + before + after, 8), kernel_shape=[3, 3], strides=[2, 2])
 
 
+def grown(m: Model, x: str) -> str:
+    """Adds sums that grow by channels of zeros, as residual blocks of BlazeFace do: of each the padded one is first."""
+    for channels in (CHANNELS, CHANNELS + 4, CHANNELS + 10):
+        x = m.requantized(m.op("Add", x, conv(m, x, channels, channels)), 0.15, 0)
+        x = m.op("Pad", x, m.const([0, 0, 0, 0, 0, 4 + 2 * (channels > CHANNELS), 0, 0]), m.const(0, np.float32))
+    return m.requantized(m.op("Add", x, conv(m, x, CHANNELS + 16, CHANNELS + 16)), 0.2, 0)
+
+
 def mirrored(m: Model, x: str, mode: str) -> str:
     return conv(m, m.op("Pad", x, m.const([0, 0, 2, 3, 0, 0, 1, 0]), mode=mode), CHANNELS, 8)
 
@@ -104,6 +112,7 @@ MOVES: dict[str, Callable[[Model, str], str]] = {
     **{name: lambda m, x, name=name: repeated(m, x, name) for name in ("Expand", "Tile", "Resize")},
     **{name: lambda m, x, name=name: largest(m, x, name) for name in ("GlobalMaxPool", "ReduceMax")},
     "padded channels": lambda m, x: padded(m, x, 0, 3, 1, 0, 0, 5, 0, 1),
+    "sums that grow": grown,
 }
 
 
