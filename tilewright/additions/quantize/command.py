@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tilewright.cli import arguments, fixed_values, terminal
+from tilewright.common import store
 from tilewright.errors import UsageError
 from tilewright.runtime.images import FITS
 from tilewright.store.files import check_readable, is_tflite, write_bytes
@@ -126,7 +127,8 @@ class OnnxOptions:
         plain = self.activation == "int8" and self.form == "qdq"
         if self.shapes or self.values or not plain or self.per_tensor or self.weights != "int8" or self.whole:
             raise UsageError(
-                "--shape, --value, --activation, --form, --per-tensor, --weights and --whole are for ONNX models"
+                "--shape, --value, --activation, --form, --per-tensor, --weights and --whole are for ONNX models, and "
+                "for an --output that ends in .onnx"
             )
 
     def given(self, model: Path) -> dict[str, Any]:
@@ -238,6 +240,8 @@ def command(
 ) -> None:
     """Quantise MODEL, a float ONNX or TFLite model, to 8 bits.
 
+    Of a TFLite model comes another one by ai-edge-quantizer, or an ONNX model, if --output ends in .onnx: with ranges
+    and weights as ONNX models have them.
     The result is written only if onnxruntime (LiteRT) and Tilewright both load and run it.
     """
     common = measured.given()
@@ -253,25 +257,29 @@ def command(
         common |= {"images": pictures.options, "progress": working.fraction}
         result: Any
         check_readable(model)
-        kind, other = (".tflite", ".onnx") if is_tflite(model) else (".onnx", ".tflite")
-        if output.suffix.lower() == other:
-            raise UsageError(f"--output {output}: of {model} comes another {kind} file")
-        if kind == ".tflite":
+        of_tflite, suffix = is_tflite(model), output.suffix.lower()
+        if suffix == ".tflite" and not of_tflite:
+            raise UsageError(f"--output {output}: of {model} comes another .onnx file")
+        if of_tflite and suffix != ".onnx":
             onnx.check_tflite()
             if accuracy.options is not None or any(plots.values()):
                 raise UsageError(
                     "--ranges, --equalise, --fit, --target, --fastest, --best, --keep-float, --int16, --sqnr-plot and "
-                    "--pareto-plot are for ONNX models"
+                    "--pareto-plot are for ONNX models, and for an --output that ends in .onnx"
                 )
             from tilewright.quantize.tflite import quantize_tflite
 
             result = quantize_tflite(model, calibration, **common)
         else:
             from tilewright.quantize.memory import separate_blocks
-            from tilewright.quantize.model import quantize_onnx
+            from tilewright.quantize.model import quantize_as_onnx, quantize_onnx
 
             separate_blocks()
-            result = quantize_onnx(model, calibration, accuracy=accuracy.options, **onnx.given(model), **common)
+            common |= {"accuracy": accuracy.options} | onnx.given(model)
+            if of_tflite:
+                result = quantize_as_onnx(store.read(model), calibration, **common)
+            else:
+                result = quantize_onnx(model, calibration, **common)
     raw = result.serialized()
     write_bytes(output, raw)
     kind = "tflite" if is_tflite(raw) else onnx.form

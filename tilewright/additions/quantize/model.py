@@ -201,6 +201,26 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
 
 
 @keywords(QuantizeOptions)
+def quantize_as_onnx(raw: bytes, data: Data, **options: Any) -> Quantized:
+    """Quantises a float TFLite model, given as the bytes of its file, as an ONNX model.
+
+    Args:
+        data, options: as for `quantize_onnx`.
+
+    Raises:
+        CompileError, UsageError: see `tflite_floats.as_onnx` and `quantize_onnx`.
+    """
+    from tilewright.quantize.tflite import float_model
+    from tilewright.quantize.tflite_floats import as_onnx, require_same
+
+    o = collect(QuantizeOptions, options, "quantize_as_onnx")
+    float_model(raw)
+    made = as_onnx(raw, o.shapes)
+    require_same(raw, made, samples_of(data, inputs_of(made), o.images)[0])
+    return quantize_onnx(made, data, **options)
+
+
+@keywords(QuantizeOptions)
 def quantize(model: str | Path | bytes | onnx.ModelProto, data: Data, **options: Any) -> Quantized | QuantizedTflite:
     """Quantises a float ONNX or TFLite model to 8 bits, as `tilewright quantize` does.
 
@@ -218,9 +238,11 @@ def quantize(model: str | Path | bytes | onnx.ModelProto, data: Data, **options:
     """
     is_file = isinstance(model, str | Path) and Path(model).is_file()
     if not isinstance(model, onnx.ModelProto) and (is_file or isinstance(model, bytes)) and is_tflite(model):
-        from tilewright.quantize.tflite import quantize_tflite  # the compiler, which ONNX models do not need here
+        from tilewright.quantize.tflite import quantize_tflite, read_bytes  # the compiler: not needed for ONNX models
 
-        return quantize_tflite(model, data, **options)
+        if not options.get("as_onnx"):
+            return quantize_tflite(model, data, **options)
+        return quantize_as_onnx(model if isinstance(model, bytes) else read_bytes(Path(model)), data, **options)
     if isinstance(model, bytes):
         raise UsageError("bytes must be those of a TFLite file; give an ONNX model as a file or a ModelProto")
     return quantize_onnx(model, data, **options)

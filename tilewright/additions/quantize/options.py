@@ -17,7 +17,7 @@ _ONNX_ONLY = ("shapes", "values", "activation", "form", "per_channel", "weights"
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeOptions:
-    """Choices about a quantisation. The first eight are for ONNX models only.
+    """Choices about a quantisation. The first eight are for ONNX models, and TFLite models that become one.
 
     Attributes:
         shapes: sizes of inputs that the model leaves open.
@@ -28,6 +28,7 @@ class QuantizeOptions:
         weights: "int8", or "int4": weights of products within -7..7, which NPUs with packed weights load two a byte.
         whole: norms by a root mean square, RoPE and sums of language models in 8 bits, too; see `whole`.
         accuracy: how ranges, weights and precisions are found; see `accuracy.Accuracy`.
+        as_onnx: of a float TFLite model make an ONNX model, quantised as ONNX models are.
         images: how images become inputs, for folders of them.
         held_back: samples to measure on, of which only ranges are taken; see `samples.split`.
         check: run the result in the reference runtime and in our compiler; an error if either refuses it.
@@ -48,6 +49,7 @@ class QuantizeOptions:
     weights: str = "int8"
     whole: bool = False
     accuracy: Accuracy | None = None
+    as_onnx: bool = False
     images: ImageOptions | None = None
     held_back: int | None = None
     check: bool = True

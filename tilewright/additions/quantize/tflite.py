@@ -24,6 +24,7 @@ from tilewright.compiler.importer.tflite.schema import read as read_file
 from tilewright.errors import TilewrightError, UsageError
 from tilewright.isa.program import Program
 from tilewright.measure.off_npu import causes
+from tilewright.quantize.accuracy import TARGET
 from tilewright.quantize.finite import Finite
 from tilewright.quantize.metric import Comparison, Outputs, Run, compare, read_labels
 from tilewright.quantize.model_inputs import Input
@@ -72,7 +73,14 @@ class QuantizedTflite(Shown):
 
     def lines(self) -> list[str]:
         """Returns the lines that the command prints."""
-        return [str(x) for x in (self.verified, self.comparison, self.noise) if x is not None]
+        found = [str(x) for x in (self.verified, self.comparison, self.noise) if x is not None]
+        short = [name for name, x in (self.noise.outputs if self.noise else {}).items() if x < TARGET]
+        if short:
+            found.append(
+                f"warning: {', '.join(short)} did not reach {TARGET:g} dB: an output file that ends in .onnx "
+                "(`as_onnx`) has ranges of least error and fitted weights, and keeps in floats what needs them"
+            )
+        return found
 
 
 @keywords(QuantizeOptions)
@@ -90,8 +98,8 @@ def quantize_tflite(model: str | Path | bytes, data: Data, **options: Any) -> Qu
     """
     o = collect(QuantizeOptions, options, "quantize_tflite")
     o.check_tflite()
-    raw = bytes(model) if isinstance(model, bytes) else _bytes(Path(model))
-    given = _float_model(raw)
+    raw = bytes(model) if isinstance(model, bytes) else read_bytes(Path(model))
+    given = float_model(raw)
     inputs = {t.name: _input(t) for t in (given.tensors[i] for i in given.inputs)}
     samples = samples_of(data, inputs, o.images)
     calibration, held = split(samples, o.held_back)
@@ -106,14 +114,16 @@ def quantize_tflite(model: str | Path | bytes, data: Data, **options: Any) -> Qu
     return QuantizedTflite(written, verified, comparison, noise)
 
 
-def _bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """A file's bytes. Raises `UsageError` if it cannot be read."""
     try:
         return store.read(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def _float_model(raw: bytes) -> FileModel:
+def float_model(raw: bytes) -> FileModel:
+    """A float model's file. Raises `UsageError` if it is quantised already."""
     found = read_file(raw)
     made = [found.tensors[i] for op in found.ops for i in op.outputs]
     done = next((t for t in made if t.quant is not None and t.dtype in (np.int8, np.uint8, np.int16)), None)
