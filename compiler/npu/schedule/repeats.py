@@ -1,6 +1,7 @@
 """Repeats: layers of a network that follow each other many times, as those of a language model do.
 
-A search looks at the first and the last of them. The others take the decisions of the layers up to where these meet:
+A search looks at the first and the last of those in a row. The others take the decisions of the layers up to where
+these meet:
 
     ... | 0 | 1 | 2 | ... | 28 | 29 | ...   =>   ... | 0 | 29 | ...
 """
@@ -20,8 +21,8 @@ from tilewright.compiler.npu.schedule.decisions import Decisions
 from tilewright.compiler.npu.schedule.problem import StepProblem
 from tilewright.compiler.npu.schedule.shape import BUFFERS, LayerShape
 
-#: Repeats that a search looks at, and the least number of them for which it does not look at all: the search of fewer
-#: takes a minute at most, and may find more.
+#: Repeats in a row that a search looks at, and the least number in a step for which it does not look at all: the
+#: search of fewer takes a minute at most, and may find more.
 KEPT, LEAST = 2, 13
 
 _T = TypeVar("_T")
@@ -41,25 +42,27 @@ class Repeats(Struct, frozen=True):
     count: int
 
     @staticmethod
-    def of(problem: StepProblem) -> Repeats | None:
-        """Returns the repeats that cover most layers of a step, if there are at least `LEAST`; else None."""
+    def of(problem: StepProblem) -> list[Repeats]:
+        """Returns the repeats of one period that cover most layers of a step, in order; none if it has few of them.
+
+        Between them may be layers of another shape, as where the sum of one layer needs another form.
+        """
         layers = problem.layers
         shapes = [LayerShape.of(layer, zeros=False) for layer in layers]
         codes: dict[str, int] = {}
         row = np.array([codes.setdefault(shape.text, len(codes)) for shape in shapes])
         periods = range(1, len(row) // LEAST + 1)
-        runs = [_longest(row[:-period] == row[period:])[1] for period in periods]
-        if not runs or not max(runs):
-            return None
-        period = periods[int(np.argmax(runs))]
+        covered = [sum(length for _, length in _runs(row[:-period] == row[period:], period)) for period in periods]
+        if not covered or not max(covered):
+            return []
+        period = periods[int(np.argmax(covered))]
         written = _writers(layers)
         alike = row[:-period] == row[period:]
         for at in np.flatnonzero(alike):
             pairs = zip(shapes[at].names, shapes[at + period].names, strict=True)
             alike[at] = all(_alike(problem, *pair, written, period) for pair in pairs)
-        first, length = _longest(alike)
-        found = Repeats(first, period, 1 + length // period)
-        return found if found.count >= LEAST else None
+        found = [Repeats(first, period, 1 + length // period) for first, length in _runs(alike, KEPT * period)]
+        return found if sum(repeats.count for repeats in found) >= LEAST else []
 
     @property
     def left_out(self) -> int:
@@ -121,14 +124,10 @@ class Repeats(Struct, frozen=True):
         yield from ((layer + self.left_out, what) for layer, what in items if layer >= end)
 
 
-def _longest(row: np.ndarray) -> tuple[int, int]:
-    """Returns the first place and the length of the longest run of True."""
+def _runs(row: np.ndarray, least: int) -> list[tuple[int, int]]:
+    """Returns the first place and the length of every run of at least `least` True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]]).astype(np.int8)))
-    runs = edges.reshape(-1, 2)
-    if not len(runs):
-        return 0, 0
-    first, end = runs[np.argmax(runs[:, 1] - runs[:, 0])]
-    return int(first), int(end - first)
+    return [(first, end - first) for first, end in edges.reshape(-1, 2).tolist() if end - first >= least]
 
 
 def _writers(layers: list[Layer]) -> dict[Any, int]:
