@@ -1,7 +1,6 @@
 """Repeats: layers of a network that follow each other many times, as those of a language model do.
 
-A search looks at the first and the last of those in a row. The others take the decisions of the layers up to where
-these meet:
+A search does not look at most of them. They take the decisions of the layers before the place where they were left out:
 
     ... | 0 | 1 | 2 | ... | 28 | 29 | ...   =>   ... | 0 | 29 | ...
 """
@@ -21,9 +20,9 @@ from tilewright.compiler.npu.schedule.decisions import Decisions
 from tilewright.compiler.npu.schedule.problem import StepProblem
 from tilewright.compiler.npu.schedule.shape import BUFFERS, LayerShape
 
-#: Repeats in a row that a search looks at, and the least number in a step for which it does not look at all: the
-#: search of fewer takes a minute at most, and may find more.
-KEPT, LEAST = 2, 13
+#: The least number of repeats of which some are left out: the search of fewer takes a minute at most, and may find
+#: more.
+LEAST = 13
 
 _T = TypeVar("_T")
 
@@ -34,48 +33,59 @@ class Repeats(Struct, frozen=True):
     Attributes:
         first: number of the first layer.
         period: number of layers that are repeated.
-        count: how often they are there.
+        count: how many of the repeats are left out.
+        room: layers that are there once more than the repeats that are left, at least. So one place of `room` can be
+            chosen that is in them twice.
     """
 
     first: int
     period: int
     count: int
+    room: int
 
     @staticmethod
-    def of(problem: StepProblem) -> list[Repeats]:
-        """Returns the repeats of one period that cover most layers of a step, in order; none if it has few of them.
+    def of(problem: StepProblem, room: int = 0) -> Repeats | None:
+        """Returns the repeats of the shortest period of which most layers can be left out, None if there are few.
 
-        Between them may be layers of another shape, as where the sum of one layer needs another form.
+        Args:
+            problem: the step.
+            room: as that of the repeats before, where some are left out already; 0 for the period that has most of the
+                step, if it is there at least `LEAST` times. Layers of another shape may be between them, as where the
+                sum of one layer needs another form.
         """
-        layers = problem.layers
-        shapes = [LayerShape.of(layer, zeros=False) for layer in layers]
-        codes: dict[str, int] = {}
-        row = np.array([codes.setdefault(shape.text, len(codes)) for shape in shapes])
-        periods = range(1, len(row) // LEAST + 1)
-        covered = [sum(length for _, length in _runs(row[:-period] == row[period:], period)) for period in periods]
-        if not covered or not max(covered):
-            return []
-        period = periods[int(np.argmax(covered))]
-        written = _writers(layers)
-        alike = row[:-period] == row[period:]
-        for at in np.flatnonzero(alike):
-            pairs = zip(shapes[at].names, shapes[at + period].names, strict=True)
-            alike[at] = all(_alike(problem, *pair, written, period) for pair in pairs)
-        found = [Repeats(first, period, 1 + length // period) for first, length in _runs(alike, KEPT * period)]
-        return found if sum(repeats.count for repeats in found) >= LEAST else []
+        pattern = _Pattern(problem)
+        if not room:
+            periods = range(1, len(pattern.row) // LEAST + 1)
+            covered = [sum(length for _, length in pattern.runs(period, period)) for period in periods]
+            if not covered or not max(covered):
+                return None
+            room = periods[int(np.argmax(covered))]
+            if sum(1 + length // room for _, length in pattern.runs(room, room, names=True)) < LEAST:
+                return None
+
+        def left_out(period: int, names: bool = False) -> tuple[int, int, int]:
+            runs = ((length, first) for first, length in pattern.runs(period, period + room, names))
+            length, first = max(runs, default=(room, 0))
+            return (length - room) // period * period, first, period
+
+        size, first, period = left_out(room, names=True)
+        if not size:  # several of them together, with the layers between them
+            longer = range(room + 1, len(pattern.row) - 2 * room)
+            size, first, period = left_out(max(map(left_out, longer), default=(0, 0, room))[2], names=True)
+        return Repeats(first, period, size // period, room) if size else None
 
     @property
     def left_out(self) -> int:
         """Number of layers that a search does not look at."""
-        return (self.count - KEPT) * self.period
+        return self.count * self.period
 
     def shortened(self, problem: StepProblem) -> StepProblem:
-        """Returns the step with `KEPT` repeats. Layers behind those that are left out read what the kept ones write."""
-        cut, behind = self.first + (KEPT - 1) * self.period, self.first + (self.count - 1) * self.period
-        layers = problem.layers
+        """Returns the step without the layers that are left out. Those behind them read what the ones before write."""
+        cut = self.first + self.room
+        layers, behind = problem.layers, cut + self.left_out
         names = {
             layers[number].output.buffer: layers[number - self.left_out].output.buffer
-            for number in range(behind - self.period, behind)
+            for number in range(behind - self.room, behind)
         }
         kept = [*layers[:cut], *(_renamed(layer, names) for layer in layers[behind:])]
         return replaced(problem, layers=kept)
@@ -86,7 +96,7 @@ class Repeats(Struct, frozen=True):
         None if there are no two layers a period apart between groups, with the same tensors in ACT.
         """
         starts = {*decisions.starts()}
-        for end in range(self.first + KEPT * self.period, self.first + self.period - 1, -1):
+        for end in range(self.first + self.period + self.room, self.first + self.period - 1, -1):
             ends = end - self.period, end
             if starts.issuperset(ends) and len({self._alive(short, decisions, at) for at in ends}) == 1:
                 return self._inserted(decisions, end)
@@ -109,7 +119,7 @@ class Repeats(Struct, frozen=True):
         at = decisions.starts()
         first, behind = at.index(end - self.period), at.index(end)
         units = decisions.units
-        repeated = units[first:behind] * (self.left_out // self.period)
+        repeated = units[first:behind] * self.count
         return Decisions(
             tuple(self._copies(decisions.stays, end)),
             (*units[:behind], *repeated, *units[behind:]),
@@ -124,10 +134,31 @@ class Repeats(Struct, frozen=True):
         yield from ((layer + self.left_out, what) for layer, what in items if layer >= end)
 
 
-def _runs(row: np.ndarray, least: int) -> list[tuple[int, int]]:
-    """Returns the first place and the length of every run of at least `least` True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]]).astype(np.int8)))
-    return [(first, end - first) for first, end in edges.reshape(-1, 2).tolist() if end - first >= least]
+class _Pattern:
+    """The layers of a step by shapes: which are alike some layers apart.
+
+    Attributes:
+        row: numbers for the layers, equal where their shapes are, int64 [layers].
+    """
+
+    def __init__(self, problem: StepProblem) -> None:
+        self._problem, self._written = problem, _writers(problem.layers)
+        self._shapes = [LayerShape.of(layer, zeros=False) for layer in problem.layers]
+        codes: dict[str, int] = {}
+        self.row = np.array([codes.setdefault(shape.text, len(codes)) for shape in self._shapes])
+
+    def runs(self, period: int, least: int, names: bool = False) -> list[tuple[int, int]]:
+        """Returns the first layer and the number of at least `least` layers in a row that are as those `period` behind.
+
+        Args:
+            names: True if they must also read and write as those do.
+        """
+        alike = self.row[:-period] == self.row[period:]
+        for at in np.flatnonzero(alike) if names else ():
+            pairs = zip(self._shapes[at].names, self._shapes[at + period].names, strict=True)
+            alike[at] = all(_alike(self._problem, *pair, self._written, period) for pair in pairs)
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], alike, [False]]).astype(np.int8)))
+        return [(first, end - first) for first, end in edges.reshape(-1, 2).tolist() if end - first >= least]
 
 
 def _writers(layers: list[Layer]) -> dict[Any, int]:

@@ -7,7 +7,7 @@ that promise most, and with more effort all others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -93,7 +93,7 @@ def search(
     problem: StepProblem,
     effort: int,
     progress: Callable[[float], None] = lambda done: None,
-    repeats: Sequence[Repeats] | None = None,
+    room: int = 0,
 ) -> Schedule:
     """Returns the best schedule of a step that `effort` finds; without a cost function that of the default policy.
 
@@ -101,7 +101,7 @@ def search(
         problem: the step.
         effort: search effort, 0 to 3.
         progress: called with the fraction done.
-        repeats: layers that are repeated, of which all but a few are not looked at; None to find them.
+        room: as that of repeats, where some are left out already, 0 where none are.
 
     Raises:
         RuntimeError: no schedule makes a program that the machine runs.
@@ -109,10 +109,9 @@ def search(
     options = policies(effort)
     if len(options) == 1 or problem.measure is None:
         return make_schedule(problem, options[0])
-    if repeats := Repeats.of(problem) if repeats is None else repeats:
-        *others, last = repeats
-        short = last.shortened(problem)
-        expanded = last.expanded(short, decisions_of(search(short, effort, progress, others)))
+    if (repeats := Repeats.of(problem, room)) is not None:
+        short = repeats.shortened(problem)
+        expanded = repeats.expanded(short, decisions_of(search(short, effort, progress, repeats.room)))
         if expanded is not None:
             return schedule_of(problem, expanded)
     best = _searched(problem, effort, progress)
