@@ -33,6 +33,8 @@ def constant_weights(graph: Graph, dequantize: Node | None, axis: int) -> tuple[
     if not quant.per_tensor:
         shape[axis] = -1
     zero = quant.zero_point.reshape(shape) if not quant.per_tensor else quant.zero_point
+    if tensor.dtype == np.int8 and not quant.zero_point.any():
+        return tensor.data, quant
     centred = tensor.data.astype(np.int32) - zero
     if centred.size == 0 or (centred.min() >= -128 and centred.max() <= 127):
         return centred.astype(np.int8), Quant(quant.scale, np.zeros_like(quant.zero_point), quant.axis)

@@ -149,7 +149,7 @@ class _Followers:
                 return data[:period].reshape(period, *shape)
         if period > _MOST_VALUES or period * math.prod(shape) > 1 << 28:
             return None
-        values = [self._value(nodes, name, follows, first) for first in range(0, period, count)]
+        values = [self._value(nodes, name, follows, first, period - 1) for first in range(0, period, count)]
         rows = np.stack(values) if count == 1 else np.concatenate(values, -2)[..., :period, :]
         rows = rows.reshape(period, *shape)
         differs = np.flatnonzero((rows != rows[-1]).reshape(period, -1).any(1))
@@ -201,10 +201,9 @@ class _Followers:
         fixed = [shapes[name] for name in node.inputs if name and name not in axes]
         return axis if axis is not None and all(len(s) < -axis or s[axis] == 1 for s in fixed) else None
 
-    def _value(self, nodes: list[Node], name: str, follows: str, first: int) -> np.ndarray:
-        """Returns a tensor's value for one value of the input, of several the first."""
+    def _value(self, nodes: list[Node], name: str, follows: str, first: int, last: int) -> np.ndarray:
+        """Returns a tensor's value for one value of the input, of several the first; none is greater than `last`."""
         t = self.graph.tensor(follows)
-        last = (self.values(follows) or 1) - 1
         known = {follows: np.minimum(first + np.arange(t.size), last).reshape(t.shape).astype(t.dtype)}
         for node in nodes:
             inputs = [known[x] if x in known else self.graph.const(x) if x else None for x in node.inputs]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.graph.ops.elementwise import QAdd, QLut
@@ -43,9 +44,14 @@ def raise_tables(graph: Graph) -> None:
             else:
                 commutes = _is_masked(graph, node, at, moves) and _is_product(source, producers)
             if commutes:
-                _raise(graph, node, at, moves[::-1])
-                producers, consumers = graph.producers(), graph.consumers()
+                raised = _raise(graph, node, at, moves[::-1])
+                producers |= {made.outputs[0]: made for made in (raised, *moves)}
+                for name in raised.inputs:
+                    readers = consumers.get(name, [])
+                    consumers[name] = [raised if one is node or one is moves[-1] else one for one in readers]
+                consumers |= {made.outputs[0]: [reader] for made, reader in pairwise((raised, *moves[::-1]))}
                 break
+    graph.prune()
 
 
 def _is_masked(graph: Graph, add: Node, at: int, moves: list[Node]) -> bool:
@@ -64,8 +70,8 @@ def _is_product(node: Node, producers: dict[str, Node]) -> bool:
     return behind or isinstance(node.quantized, QMatMul)
 
 
-def _raise(graph: Graph, node: Node, at: int, moves: list[Node]) -> None:
-    """Puts a node, whose operand `at` is the result of the last of `moves`, before the first of them."""
+def _raise(graph: Graph, node: Node, at: int, moves: list[Node]) -> Node:
+    """Puts a node, whose operand `at` is the result of the last of `moves`, before the first of them; returns it."""
     y = graph.tensor(node.outputs[0])
     source = graph.tensor(moves[0].inputs[0])
     value = graph.add(replace(y, name=graph.unique(y.name), shape=source.shape))
@@ -81,4 +87,4 @@ def _raise(graph: Graph, node: Node, at: int, moves: list[Node]) -> None:
         graph.nodes.insert(graph.nodes.index(node), move)
     graph.nodes.remove(node)
     graph.nodes.insert(graph.nodes.index(moves[0]), raised)
-    graph.prune()
+    return raised

@@ -14,15 +14,12 @@ from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE, QLut
 
 
 def fuse_concat(graph: Graph) -> None:
-    changed = True
-    while changed:
-        changed = False
-        producers, consumers = graph.producers(), graph.consumers()
-        for node in graph:
-            if isinstance(node.quantized, QConcat) and _absorb(graph, node, producers, consumers):
-                changed = True
-                break
-        graph.prune()
+    producers, consumers = graph.producers(), graph.consumers()
+    for node in graph:
+        # What is absorbed stays among the readers of its operands, in the place of the node.
+        while isinstance(node.quantized, QConcat) and _absorb(graph, node, producers, consumers):
+            pass
+    graph.prune()
 
 
 def _absorb(graph: Graph, node: Node, producers: dict[str, Node], consumers: dict[str, list[Node]]) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.compiler.graph.graph import Graph, State
+from tilewright.compiler.graph.graph import Graph, Node, State
 from tilewright.compiler.graph.quantization import is_activation, quantize_by
 from tilewright.compiler.passes.annotate import quant_of
 
@@ -19,13 +19,13 @@ from tilewright.compiler.passes.annotate import quant_of
 def narrow_states(graph: Graph) -> None:
     if not graph.states:
         return
-    graph.states = [_narrowed(graph, state) for state in graph.states]
+    producers, consumers = graph.producers(), graph.consumers()
+    graph.states = [_narrowed(graph, state, producers, consumers) for state in graph.states]
     graph.prune()
 
 
-def _narrowed(graph: Graph, state: State) -> State:
+def _narrowed(graph: Graph, state: State, producers: dict[str, Node], consumers: dict[str, list[Node]]) -> State:
     """The state as integers, or the same state where that is impossible."""
-    producers, consumers = graph.producers(), graph.consumers()
     readers, maker = consumers.get(state.begin, []), producers.get(state.end)
     if not readers or any(r.op != "QuantizeLinear" for r in readers) or state.begin in graph.outputs:
         return state
