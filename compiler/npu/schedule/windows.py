@@ -13,6 +13,9 @@ from typing import NamedTuple
 from tilewright.compiler.npu.schedule.decisions import Decisions
 from tilewright.compiler.npu.schedule.problem import StepProblem
 
+#: Share of a step's layers in a window, above which it has all of them: the cost of the whole is asked for anyway.
+WIDE = 0.75
+
 
 class Window(NamedTuple):
     """Layers first..end-1, with a boundary between units of both schedules at either end."""
@@ -31,7 +34,8 @@ def windows(problem: StepProblem, one: Decisions, other: Decisions) -> list[Wind
         if found and window.first <= found[-1].end:
             window = Window(found[-1].first, max(found.pop().end, window.end))
         found.append(window)
-    return found
+    count = len(problem.layers)
+    return [Window(0, count)] if any(w.end - w.first > WIDE * count for w in found) else found
 
 
 def _differences(problem: StepProblem, one: Decisions, other: Decisions) -> Iterator[tuple[int, int, int]]:
