@@ -62,7 +62,7 @@ def test_fewer_repeats_are_searched_as_a_whole() -> None:
 
 
 def test_repeats_around_other_blocks() -> None:
-    """Those before, between and behind them count together; what is left has one of the others."""
+    """Repeats before, between and behind others count together; what is left has one of the others."""
     step = step_of(residual(2 * BLOCKS, longer=(5, 17)), PRESETS["tiny"])
     short, room, found = step, 0, []
     while (repeats := Repeats.of(short, room)) is not None:
