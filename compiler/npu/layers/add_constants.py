@@ -21,6 +21,7 @@ from tilewright.isa import numerics
 
 _MULTIPLIER_LIMIT = (1 << 23) - 1
 _MAX_CANDIDATES = 256  # candidates for c: where there are more, many pairs are missed
+_SOME = 16  # of so many pairs one is looked at first
 
 
 def stored_add_constants(op: QAdd, a: Tensor, b: Tensor, y: Tensor) -> AddConstants | None:
@@ -55,9 +56,10 @@ def find_add_constants(
         return AddConstants(0, 0, 0, 0)
     a, b, target = _reference_results(a_type, b_type, y_type, low, high, floats)
     fa, fb, ft = _step_pairs(a, b, target)
+    some = slice(None, None, _SOME)
     for ma, mb, shift in _multipliers(a_type, b_type, y_type):
-        interval = _constant_range(fa * ma + fb * mb, ft, shift, low, high)
-        if interval is None:
+        parts = ((fa[at], fb[at], ft[at]) for at in (some, slice(None)))  # a few pairs rule most multipliers out
+        if any(_constant_range(x * ma + y * mb, z, shift, low, high) is None for x, y, z in parts):
             continue
         full = _constant_range(a * ma + b * mb, target, shift, low, high)
         if full is None:

@@ -29,7 +29,7 @@ from tilewright.quantize import classes, correction, norms, precision, ranges, t
 from tilewright.quantize.decision import SLACK, Candidate, Decision
 from tilewright.quantize.equalise import equalise
 from tilewright.quantize.judging import FLIPS, Judge, Measured
-from tilewright.quantize.layers import Kind, Network
+from tilewright.quantize.layers import Kind
 from tilewright.quantize.metric import Task
 from tilewright.quantize.plain import quantises_all, with_outputs
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
@@ -90,7 +90,7 @@ class Accuracy:
 
 def tune(
     recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress | None = None, task: Task | None = None,
-    every: Samples | None = None, plain: onnx.ModelProto | None = None,
+    every: Samples | None = None, plain: onnx.ModelProto | None = None, seen: ranges.Seen | None = None,
 ) -> Decision:  # fmt: skip
     """Recipes with ranges, weights, biases and precisions, and which of them to take. The given one is left unchanged.
 
@@ -98,11 +98,12 @@ def tune(
         task: the user's metric, which counts beside the SQNR.
         every: what ranges have to hold: `samples`, and those held back to measure on; `samples` by default.
         plain: the network of onnxruntime's plain quantiser; see `plain`.
+        seen: of the model on `every`, as far as it was looked at.
 
     Raises:
         UsageError: a pattern that no node has, or onnxruntime cannot run the model on a sample; the metric fails.
     """
-    network = Network(recipe.model)
+    network = recipe.network
     asked = precision.by_patterns(network, wanted.keep_float, wanted.int16)
     outputs = len(recipe.model.graph.output)
     with classes.extra_outputs(recipe.model):
@@ -110,8 +111,10 @@ def tune(
         judge = Judge(recipe.model, samples, task, outputs)
         only = plain is not None and wanted.ranges is None and not asked and recipe.limit == LIMIT
         plain = with_outputs(plain, recipe.model) if only else None
-        count = len(network.float_outputs()) or len(Network(recipe.model).float_outputs())
-        found = _Search(first, samples, every or samples, wanted, count, judge, progress, plain).run()
+        count = len(network.float_outputs()) or len(recipe.network.float_outputs())
+        found = _Search(
+            first, samples, every or samples, wanted, count, judge, progress, plain, seen or ranges.Seen()
+        ).run()
     if plain is not None:
         classes.drop_outputs(plain, outputs)
     for one in found.candidates:
@@ -130,11 +133,12 @@ class _Search:
     Args:
         outputs: float outputs of the user's model, which come first; where it has integers only, the scores of these.
         written: the plain quantiser's network.
+        seen: of the model, so far.
     """
 
     def __init__(
         self, recipe: Recipe, samples: Samples, every: Samples, wanted: Accuracy, outputs: int, judge: Judge,
-        progress: Progress | None, written: onnx.ModelProto | None,
+        progress: Progress | None, written: onnx.ModelProto | None, seen: ranges.Seen,
     ) -> None:  # fmt: skip
         self.recipe, self.samples, self.wanted, self.progress = recipe, samples, wanted, progress
         self.written, self.steps = written, precision.of_kind(recipe, Kind.RECURRENT)
@@ -146,8 +150,8 @@ class _Search:
         self.beat: Candidate | None = None
         self.beside: Candidate | None = None
         self.free = False  # from what the plain quantiser has, which is none to choose
-        self.seen = ranges.Seen()
-        self.uneven, self.seen_uneven = recipe, self.seen  # before channels are equalised
+        self.seen = seen
+        self.uneven, self.seen_uneven = recipe, seen  # before channels are equalised
 
     def run(self) -> Decision:
         plain = self._plain_with_recurrent()
@@ -312,7 +316,7 @@ class _Search:
                 best, chosen = other, {**chosen, **quiet}
         plain = self.plain.with_precision(chosen)
         found = precision.sources(plain, self.samples, self.progress)
-        most = times.all_macs(Network(plain.model)) * (MOST_FLOATS if self.wanted.must_pay else 1.0)
+        most = times.all_macs(plain.network) * (MOST_FLOATS if self.wanted.must_pay else 1.0)
         noise = 10 ** (-goal / 10)
         for caution in _CAUTION:
             aim = np.where((best.flips > FLIPS) | (best.lost > 1), np.minimum(noise, best.noise * _EASIER), noise)

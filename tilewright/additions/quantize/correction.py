@@ -86,7 +86,7 @@ def correct(
     """
     fit = fit or Fit()
     made = replace(recipe, weights={})
-    network = Network(recipe.model)
+    network = recipe.network
     chosen = writing.quantised_layers(network, made)
     products = [x for x in network.layers if x.kind is Kind.PRODUCT and x.weights]
     products = [x for x in products if chosen.get(x.name) is not Precision.INT16]

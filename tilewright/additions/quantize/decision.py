@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.quantize import times
 from tilewright.quantize.judging import Measured
-from tilewright.quantize.layers import Kind, Network
+from tilewright.quantize.layers import Kind
 from tilewright.quantize.plain import left_in_floats
 from tilewright.quantize.recipe import Precision
 from tilewright.quantize.writing import quantised_layers
@@ -55,7 +55,7 @@ class Candidate:
     def of(cls, name: str, measured: Measured, outputs: int) -> Candidate:
         """The candidate of a measured recipe, whose first float outputs are those of the user's model."""
         recipe = measured.recipe
-        network = Network(recipe.model)
+        network = recipe.network
         chosen = quantised_layers(network, recipe)
         if recipe.written is not None:
             chosen |= dict.fromkeys(left_in_floats(recipe.written, network), Precision.FLOAT)

@@ -39,6 +39,10 @@ class Masks:
         #: Operands that mask, as far as they were seen.
         self.masked: set[str] = set()
 
+    def may_mask(self, name: str) -> bool:
+        """Whether elements of a tensor may be masked."""
+        return name in self._axes or name in self._added
+
     def unmasked(self, name: str, value: np.ndarray) -> np.ndarray:
         """The values that a tensor's range has to hold: masked ones as near as a Softmax lets them be, or left out
         where they are added."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from collections.abc import Callable
-from pathlib import Path
 
 SLACK = 128 << 20
 """Growth of the process, in bytes, after which free memory is returned."""
@@ -34,9 +34,13 @@ _least = 0  # resident bytes, at least, since the last time
 def resident() -> int:
     """Bytes of this process in memory; 0 where the system does not say."""
     try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+        file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
         return 0
+    try:
+        return int(os.read(file, 100).split()[1]) * _PAGE
+    finally:
+        os.close(file)
 
 
 def trim_heap() -> None:

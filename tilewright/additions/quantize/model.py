@@ -24,10 +24,11 @@ from tilewright.quantize.metric import Comparison, compare, read_labels, task_of
 from tilewright.quantize.model_inputs import inputs_of
 from tilewright.quantize.observe import runner
 from tilewright.quantize.options import QuantizeOptions
-from tilewright.quantize.plain import plain_network
+from tilewright.quantize.plain import Plain
 from tilewright.quantize.precision import of_kind
 from tilewright.quantize.prepare import fix, infer_shapes, read, require_products, require_same, rewrite, tidy
 from tilewright.quantize.qoperator import write_qoperator
+from tilewright.quantize.ranges import Seen
 from tilewright.quantize.recipe import Recipe
 from tilewright.quantize.rounding import LIMIT, LIMIT_OF_4_BITS
 from tilewright.quantize.samples import Data, samples_of, split
@@ -162,8 +163,7 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
         given = fix(given, lengths)
         prepared = rewrite(given)
     calibration, held = split(samples, o.held_back)
-    own = o.form != "qdq" or o.whole  # which the plain quantiser does not know
-    plain = None if own else plain_network(prepared, samples, o.activation, o.per_channel)
+    plain = Plain(prepared) if o.form == "qdq" and not o.whole else None  # it does not know these
     trim_heap()
     prepared = tidy(prepared)
     trim_heap()
@@ -184,7 +184,12 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
         wanted = replace(wanted, fit=False)
         recipe = recipe.with_precision(of_kind(recipe, Kind.RECURRENT))
     del given, prepared  # memory: large models stand here several times
-    decision = tune(recipe, calibration, wanted, o.progress, task_of(o.metric, known, calibration), samples, plain)
+    seen = Seen()
+    beside = recipe.network, seen, o.progress
+    made = None if plain is None else plain.network(samples, o.activation, o.per_channel, beside)
+    trim_heap()
+    task = task_of(o.metric, known, calibration)
+    decision = tune(recipe, calibration, wanted, o.progress, task, samples, made, seen)
     recipe = decision.chosen.measured.recipe
 
     written = write(recipe) if o.form == "qdq" else write_qoperator(recipe)

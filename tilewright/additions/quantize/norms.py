@@ -38,7 +38,7 @@ def in_floats(recipe: Recipe, samples: Samples, goal: float) -> dict[str, Precis
     Raises:
         UsageError: onnxruntime cannot run the model on a sample.
     """
-    network = Network(recipe.model)
+    network = recipe.network
     beside = _tensors(network, recipe) | _powers(network, recipe) | _logarithms(network, recipe)
     if not beside:
         return {}

@@ -309,6 +309,25 @@ def observe(
             progress("calibrating", (index + 1) / len(samples))
 
 
+def paired_values(pair: Sequence[Observer], sample: Sample) -> Iterator[tuple[str, Any, Any]]:
+    """Name and values of tensors in both models. The two come in nearly the same order; few have to wait."""
+    waiting: list[dict[str, Any]] = [{}, {}]
+    walks = [observer.values(sample) for observer in pair]
+    open_ = [True, True]
+    while any(open_):
+        for side in (0, 1):
+            item = next(walks[side], None) if open_[side] else None
+            if item is None:
+                open_[side] = False
+                continue
+            name, value = item
+            other = waiting[1 - side].pop(name, None)
+            if other is None:
+                waiting[side][name] = value
+            else:
+                yield (name, value, other) if side == 0 else (name, other, value)
+
+
 def light(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy for the inference of shapes, with large initialisers as inputs: shape and type of them are enough."""
     found = without_constants(model)

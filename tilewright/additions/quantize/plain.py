@@ -18,47 +18,71 @@ from tilewright.errors import UsageError
 from tilewright.quantize.layers import PRODUCTS, SCATTERS, Kind, Network
 from tilewright.quantize.names import MADE, READ
 from tilewright.quantize.observe import copied, observe
-from tilewright.quantize.recipe import Samples
+from tilewright.quantize.ranges import Seen, look_along
+from tilewright.quantize.recipe import Progress, Samples
 from tilewright.quantize.recurrent_ops import GATES
 
+Beside = tuple[Network, Seen, Progress | None]
+"""A network, what is seen of it, and what is called with the progress."""
 
-def plain_network(
-    model: onnx.ModelProto, samples: Samples, activation: str = "int8", per_channel: bool = True
-) -> onnx.ModelProto | None:
-    """Returns the plain quantiser's network, with tensors named as by `writing`; None where the quantiser fails.
+
+class Plain:
+    """The plain quantiser, which has read a model.
 
     Args:
         model: the float model, optimised, with the sizes of its inputs; left unchanged.
-        samples: that ranges have to hold.
-        activation: "int8" or "uint8".
-        per_channel: whether weights have a scale for each channel.
     """
-    from onnxruntime.quantization import CalibrationMethod, QuantType
-    from onnxruntime.quantization.calibrate import TensorData, TensorsData
-    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
-    from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
-    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
-    from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    kind = QuantType.QInt8 if activation == "int8" else QuantType.QUInt8
-    try:
-        with quiet(), temporary.Folder(prefix="tilewright-quantize-") as folder:
-            path = Path(folder) / "float.onnx"
-            onnx.save(model, path)
-            quant_pre_process(path, path, skip_symbolic_shape=True)
-            given = load_model_with_shape_infer(path)
-            ranges = {k: TensorData(lowest=v[:1], highest=v[1:]) for k, v in _extremes(given, samples).items()}
-            quantizer = QDQQuantizer(
-                given, per_channel, False, QuantType.QInt8, kind,
-                TensorsData(CalibrationMethod.MinMax, ranges), [], [], [*QLinearOpsRegistry, *QDQRegistry], {},
-            )  # fmt: skip
-            quantizer.quantize_model()
-            quantizer.model.topological_sort()
-    except UsageError:
-        raise
-    except Exception:  # it knows not every model
-        return None
-    return copied(_renamed(quantizer.model.model))
+    def __init__(self, model: onnx.ModelProto) -> None:
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+
+        self._folder = temporary.Folder(prefix="tilewright-quantize-")
+        self._path = Path(self._folder.name) / "float.onnx"
+        onnx.save(model, self._path)
+        try:
+            with quiet():
+                quant_pre_process(self._path, self._path, skip_symbolic_shape=True)
+        except Exception:  # it knows not every model
+            self._path.unlink(missing_ok=True)
+
+    def network(
+        self, samples: Samples, activation: str = "int8", per_channel: bool = True, beside: Beside | None = None
+    ) -> onnx.ModelProto | None:
+        """Returns the plain quantiser's network, with tensors named as by `writing`; None where the quantiser fails.
+
+        Args:
+            samples: that ranges have to hold.
+            activation: "int8" or "uint8".
+            per_channel: whether weights have a scale for each channel.
+            beside: a prepared network, whose tensors are seen while these are looked at.
+
+        Raises:
+            UsageError: onnxruntime cannot run the model on a sample, or it overflows there.
+        """
+        from onnxruntime.quantization import CalibrationMethod, QuantType
+        from onnxruntime.quantization.calibrate import TensorData, TensorsData
+        from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+        from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
+        from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+        kind = QuantType.QInt8 if activation == "int8" else QuantType.QUInt8
+        try:
+            with quiet():
+                given = load_model_with_shape_infer(self._path)
+                self._folder.cleanup()
+                found = _extremes(given, samples, beside)
+                ranges = {k: TensorData(lowest=v[:1], highest=v[1:]) for k, v in found.items()}
+                quantizer = QDQQuantizer(
+                    given, per_channel, False, QuantType.QInt8, kind,
+                    TensorsData(CalibrationMethod.MinMax, ranges), [], [], [*QLinearOpsRegistry, *QDQRegistry], {},
+                )  # fmt: skip
+                quantizer.quantize_model()
+                quantizer.model.topological_sort()
+        except UsageError:
+            raise
+        except Exception:  # as above
+            return None
+        return copied(_renamed(quantizer.model.model))
 
 
 def with_outputs(written: onnx.ModelProto | None, model: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -91,7 +115,7 @@ def left_in_floats(written: onnx.ModelProto, network: Network) -> list[str]:
     return found
 
 
-def _extremes(model: onnx.ModelProto, samples: Samples) -> dict[str, np.ndarray]:
+def _extremes(model: onnx.ModelProto, samples: Samples, beside: Beside | None) -> dict[str, np.ndarray]:
     """Least and greatest value of every float tensor over all samples, float32[2]."""
     infos = [*model.graph.value_info, *model.graph.input, *model.graph.output]
     real = {x.name for x in infos if x.type.tensor_type.elem_type == TensorProto.FLOAT}
@@ -104,7 +128,11 @@ def _extremes(model: onnx.ModelProto, samples: Samples) -> dict[str, np.ndarray]
             before = found.get(name, both)
             found[name] = np.array([np.fmin(before[0], both[0]), np.fmax(before[1], both[1])], np.float32)
 
-    observe(model, samples, sorted(real), take)
+    if beside is None:
+        observe(model, samples, sorted(real), take)
+    else:
+        network, seen, progress = beside
+        look_along(network, model, samples, sorted(real), seen, take, progress)
     return found
 
 

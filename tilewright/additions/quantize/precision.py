@@ -86,14 +86,14 @@ def by_patterns(network: Network, keep_float: Sequence[str], int16: Sequence[str
 
 def of_kind(recipe: Recipe, kind: Kind) -> dict[str, Precision]:
     """All layers of a kind in floats. What only they read follows by itself."""
-    network = Network(recipe.model)
+    network = recipe.network
     chosen = quantised_layers(network, recipe)
     return {x.name: Precision.FLOAT for x in network.layers if x.kind is kind and x.name in chosen}
 
 
 def recurrent(recipe: Recipe) -> dict[str, Precision]:
     """Recurrent layers with the products of their inputs in floats, as the user's model has them in one node."""
-    network, found = Network(recipe.model), of_kind(recipe, Kind.RECURRENT)
+    network, found = recipe.network, of_kind(recipe, Kind.RECURRENT)
     for layer in [x for x in network.layers if x.name in found]:
         for name in layer.inputs:
             maker = network.layer_of.get(name)
@@ -184,6 +184,7 @@ class Sources:
         self._brought = list(brought)
         layers = [set(g.layers) for g in groups]
         self._inside = [[j for j, other in enumerate(layers) if other < one] for one in layers]
+        self._around = [[j for j, other in enumerate(layers) if other > one] for one in layers]
 
     def keep(self, total: np.ndarray, most: np.ndarray | float, macs: float = np.inf) -> dict[str, Precision]:
         """The layers to keep in floats next, so that noise of `total` becomes `most`: by noise taken away per cost.
@@ -196,35 +197,37 @@ class Sources:
         picked: list[int] = []
         while (rest > most).any():
             over = rest > most
-            gone = self._gone([*self.kept, *picked])
-            best, value = -1, 0.0
+            kept = {*self.kept, *picked}
+            gone, room = self._gone(kept), macs - self._macs(kept, kept)
+            best, value, taken = -1, 0.0, np.zeros(1)
             for i in range(len(self.groups)):
-                if i in self.kept or i in picked or not self._brought[i] - gone:
+                left = self._brought[i] - gone
+                inside = kept.intersection(self._inside[i])
+                if i in kept or not left or self._macs([i], kept) - self._macs(inside, kept) > room:
                     continue
-                if self._macs([*self.kept, *picked, i]) > macs:
-                    continue
-                less = np.minimum(self._sum(self._brought[i] - gone) * gain, rest - most * 0.9)[over] / rest[over]
-                worth = float(less.max()) / self._cost(i, [*self.kept, *picked])
+                part = self._sum(left) * gain
+                less = np.minimum(part, rest - most * 0.9)[over] / rest[over]
+                worth = float(less.max()) / self._cost(i, kept)
                 if worth > value:
-                    best, value = i, worth
+                    best, value, taken = i, worth, part
             if best < 0:
                 break
-            rest = rest - self._sum(self._brought[best] - gone) * gain
+            rest = rest - taken
             picked.append(best)
         for i in sorted(picked, key=lambda i: -self.groups[i].cost):  # what turned out not to be needed
-            others = [j for j in (*self.kept, *picked) if j != i]
+            others = {*self.kept, *picked} - {i}
             more = self._sum(self._brought[i] - self._gone(others)) * gain
-            if not any(i in self._inside[j] for j in others) and (rest + more <= most).all():
+            if others.isdisjoint(self._around[i]) and (rest + more <= most).all():
                 rest = rest + more
                 picked.remove(i)
         self.kept += picked
         return {name: Precision.FLOAT for index in picked for name in self.groups[index].layers}
 
-    def _macs(self, kept: Sequence[int]) -> float:
-        """Multiply-accumulates of groups; those inside of others count once."""
-        return sum(self.groups[i].macs for i in kept if not any(i in self._inside[j] for j in kept))
+    def _macs(self, some: Iterable[int], kept: Collection[int]) -> float:
+        """Multiply-accumulates of those of some groups that are not inside of others that are kept."""
+        return sum(self.groups[i].macs for i in some if not any(j in kept for j in self._around[i]))
 
-    def _gone(self, kept: Sequence[int]) -> set[str]:
+    def _gone(self, kept: Iterable[int]) -> set[str]:
         return set().union(*(self._brought[i] for i in kept))
 
     def _sum(self, names: Iterable[str]) -> np.ndarray:
@@ -235,7 +238,7 @@ class Sources:
         parts = self._sum(self.noise.keys() - self._gone(self.kept))
         return np.where(parts > 0, total / np.maximum(parts, 1e-30), 0.0)
 
-    def _cost(self, index: int, kept: Sequence[int]) -> float:
+    def _cost(self, index: int, kept: Collection[int]) -> float:
         """Returns the cost of a group, without the groups inside of it that are kept already."""
         inside = self._inside[index]
         return self.groups[index].cost - sum(self.groups[j].cost for j in inside if j in kept) + 1e-3
@@ -250,7 +253,7 @@ def sources(recipe: Recipe, samples: Samples, progress: Progress | None = None) 
     Raises:
         UsageError: onnxruntime cannot run the model on a sample.
     """
-    network, board = Network(recipe.model), Switchboard(recipe)
+    network, board = recipe.network, Switchboard(recipe)
     left = groups(network, recipe.precision)
     every = quantised_names(network, recipe, recipe.precision)
     brought = []

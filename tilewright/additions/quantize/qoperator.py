@@ -7,7 +7,6 @@ import onnx
 
 from tilewright.common.quiet import quiet
 from tilewright.errors import UsageError
-from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import first_line
 from tilewright.quantize.recipe import Precision, Recipe
 from tilewright.quantize.writing import quantised_layers
@@ -26,7 +25,7 @@ def write_qoperator(recipe: Recipe) -> onnx.ModelProto:
 
     if Precision.INT16 in recipe.precision.values():
         raise UsageError("the form qoperator has no 16-bit layers; use the form qdq")
-    network = Network(recipe.model)
+    network = recipe.network
     chosen = quantised_layers(network, recipe)
     inside = {node.name for layer in network.layers if layer.name in chosen for node in layer.nodes}
     excluded = [node.name for node in network.nodes if node.name not in inside]

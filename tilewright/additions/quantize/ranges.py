@@ -25,7 +25,7 @@ from tilewright.quantize.finite import Finite
 from tilewright.quantize.histograms import Histogram
 from tilewright.quantize.layers import Kind, Layer, Network, tensors_to_observe
 from tilewright.quantize.masks import Masks
-from tilewright.quantize.observe import observe, run, session
+from tilewright.quantize.observe import Observer, observe, paired_values, run, session
 from tilewright.quantize.recipe import Progress, Range, Sample, Samples
 from tilewright.quantize.recurrent_steps import functions_of, opened, sums_of
 from tilewright.quantize.samples import which
@@ -43,6 +43,8 @@ SATURATED = 8.0
 
 _BOUNDED = {"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Clip", "Erf", "Cos", "Sin"}
 """Functions that reach no further than what was seen, or than their bounds."""
+
+_RESHAPING = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 
 PERCENTILE = 99.99
 _SEARCH = ((1.0, 65), (0.125, 17), (0.015, 9))
@@ -83,8 +85,7 @@ def find_all(
     masks = Masks(network)
     seen = seen if seen is not None else Seen()
     masks.masked |= seen.masked
-    names = look(model, samples, seen, progress, masks)
-    seen.masked |= masks.masked
+    names = look(network, samples, seen, masks, progress)
     histograms = {name: seen.histograms[name] for name in names if name in seen.histograms}
     rules = {"minmax": extremes, "percentile": percentile, "entropy": least_divergence}
     found = {}
@@ -137,15 +138,17 @@ class Seen:
         histograms: of tensors that are quantised, by name.
         least: ranges of the least error, as far as they were wanted.
         masked: operands of sums that mask.
+        outputs: of the model, that are not quantised, but finite.
     """
 
     histograms: dict[str, Histogram] = field(default_factory=dict)
     least: dict[str, Range] = field(default_factory=dict)
     masked: set[str] = field(default_factory=set)
+    outputs: set[str] = field(default_factory=set)
 
     def copy(self) -> Seen:
         """Returns the same histograms and ranges, to which others can be added."""
-        return Seen(dict(self.histograms), dict(self.least), set(self.masked))
+        return Seen(dict(self.histograms), dict(self.least), set(self.masked), set(self.outputs))
 
     def forget(self, names: Iterable[str]) -> None:
         """Drops tensors that have other values now."""
@@ -155,9 +158,7 @@ class Seen:
             self.masked.discard(name)
 
 
-def look(
-    model: onnx.ModelProto, samples: Samples, seen: Seen, progress: Progress | None = None, masks: Masks | None = None
-) -> list[str]:
+def look(network: Network, samples: Samples, seen: Seen, masks: Masks, progress: Progress | None = None) -> list[str]:
     """Looks at the tensors at the borders of layers that were not seen; returns the names of all of them.
 
     Args:
@@ -167,26 +168,87 @@ def look(
     Raises:
         UsageError: onnxruntime cannot run the model on a sample, or it overflows there.
     """
-    network = Network(model)
-    finite = Finite.of(network)
+    looking = _Looking(network, samples, masks)
+    steps, inside = opened(network)
+    wanted = [name for name in (*looking.names, *inside) if name not in seen.histograms]
+    wanted += [name for name in looking.outputs if name not in seen.outputs]
+    observe(steps, samples, wanted, looking.add, progress, looking.check)
+    looking.keep(seen)
+    return [*looking.names, *inside]
 
-    def check(name: str, value: np.ndarray, sample: Sample, index: int) -> None:
-        finite.check(name, value, sample, which(samples, index))
 
-    names = tensors_to_observe(network)
-    outputs = [name for name in network.outputs if name not in names and name in network.producer]
+def look_along(
+    network: Network, model: onnx.ModelProto, samples: Samples, names: Sequence[str], seen: Seen,
+    take: Callable[[str, np.ndarray], None], progress: Progress | None = None,
+) -> None:  # fmt: skip
+    """Calls `take` with tensors of another model that computes the same. What the network has of them, the same bit for
+    bit on the first sample, is seen on the way.
+
+    Args:
+        names: of the tensors.
+        seen: gets the histograms.
+
+    Raises:
+        UsageError: as `look`.
+    """
+    masks = Masks(network)
+    looking = _Looking(network, samples, masks)
+    steps = any(layer.kind is Kind.RECURRENT for layer in network.layers)  # they have to be looked at anyhow
+    both = sorted({*looking.names, *looking.outputs}.intersection(() if steps else names))
+    pair = [Observer(x, both, samples[0]) for x in (model, network.model)]
+    same = {name for name, a, b in paired_values(pair, samples[0]) if np.array_equal(a, b)}
 
     def add(name: str, value: np.ndarray) -> None:
-        if name not in outputs:
-            found.setdefault(name, Histogram()).add(value if masks is None else masks.unmasked(name, value))
+        take(name, value)
+        if name in same:
+            looking.add(name, value)
 
-    found: dict[str, Histogram] = {}
-    steps, inside = opened(model)
-    wanted = [name for name in (*names, *inside) if name not in seen.histograms]
-    wanted += [] if seen.histograms else outputs  # they are checked the first time
-    observe(steps, samples, wanted, add, progress, check)
-    seen.histograms |= found
-    return [*names, *inside]
+    def check(name: str, value: np.ndarray, sample: Sample, index: int) -> None:
+        if name in same:
+            looking.check(name, value, sample, index)
+
+    observe(model, samples, names, add, progress, check)
+    looking.keep(seen)
+    moves = [x for x in network.layers if x.kind is Kind.MOVE and all(n.op_type in _RESHAPING for n in x.nodes)]
+    for layer in [*reversed(moves), *moves]:  # what has the same elements
+        group = [name for name in (*layer.inputs, *layer.outputs) if not masks.may_mask(name)]
+        known = next((seen.histograms[name] for name in group if name in seen.histograms), None)
+        if known is not None:
+            seen.histograms |= {name: known for name in group if name not in seen.histograms}
+
+
+class _Looking:
+    """Gathers histograms of the tensors at the borders of layers.
+
+    Args:
+        masks: leaves masked elements out.
+
+    Attributes:
+        names: of these tensors.
+        outputs: of the model that are none of them, but have to be finite, too.
+    """
+
+    def __init__(self, network: Network, samples: Samples, masks: Masks) -> None:
+        self._samples, self._masks, self._finite = samples, masks, Finite.of(network)
+        self._found: dict[str, Histogram] = {}
+        self._checked: set[str] = set()
+        self.names = tensors_to_observe(network)
+        self.outputs = {name for name in network.outputs if name not in self.names and name in network.producer}
+
+    def check(self, name: str, value: np.ndarray, sample: Sample, index: int) -> None:
+        """Refuses values that are not finite; see `Finite`."""
+        self._finite.check(name, value, sample, which(self._samples, index))
+        self._checked.add(name)
+
+    def add(self, name: str, value: np.ndarray) -> None:
+        if name not in self.outputs:
+            self._found.setdefault(name, Histogram()).add(self._masks.unmasked(name, value))
+
+    def keep(self, seen: Seen) -> None:
+        """Adds what was found to what was seen before."""
+        seen.histograms |= self._found
+        seen.masked |= self._masks.masked
+        seen.outputs |= self._checked & self.outputs
 
 
 def extremes(histogram: Histogram) -> Range:

@@ -10,6 +10,8 @@ from typing import Protocol
 import numpy as np
 import onnx
 
+from tilewright.quantize.layers import Network
+
 Sample = dict[str, np.ndarray]
 """The inputs of one run, by name, as the model takes them."""
 
@@ -90,6 +92,15 @@ class Recipe:
     per_channel: bool = True
     limit: int = 127
     written: onnx.ModelProto | None = None
+    _networks: dict[tuple[int, int], Network] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def network(self) -> Network:
+        """The model's network, made once for all recipes that come of this one."""
+        key = id(self.model), len(self.model.graph.output)  # `classes.extra_outputs` come and go
+        if key not in self._networks:
+            self._networks[key] = Network(self.model)
+        return self._networks[key]
 
     def precision_of(self, layer: str) -> Precision:
         return self.precision.get(layer, Precision.INT8)

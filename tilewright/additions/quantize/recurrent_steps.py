@@ -64,10 +64,10 @@ def states_of(layer: Layer) -> dict[str, list[str]]:
     return found
 
 
-def opened(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
-    """A model with the steps of its recurrent layers as Scans in floats, and the tensors that hold what is inside, by
+def opened(network: Network) -> tuple[onnx.ModelProto, list[str]]:
+    """The model with the steps of its recurrent layers as Scans in floats, and the tensors that hold what is inside, by
     `value_name`. The model as it is, where it has no such layer."""
-    network = Network(model)
+    model = network.model
     layers = {layer.nodes[-1].name: layer for layer in network.layers if layer.kind is Kind.RECURRENT}
     if not layers:
         return model, []

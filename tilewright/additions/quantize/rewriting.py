@@ -1,4 +1,4 @@
-"""Rewrites of a model before it is quantised: nodes that take the place of others, with the same products."""
+"""Rewrites of a float model: nodes that take the place of others, with the same products."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.quantize.layers import Network
+from tilewright.quantize.observe import without_constants
 
 Rule = Callable[[onnx.ModelProto, Network, onnx.NodeProto], list[onnx.NodeProto] | None]
 
@@ -29,6 +31,31 @@ def replace_nodes(model: onnx.ModelProto, *rules: Rule) -> bool:
     del model.graph.node[:]
     model.graph.node.extend(node for nodes in made for node in nodes)
     return True
+
+
+def with_parts(
+    network: Network, parts: Mapping[int, Sequence[onnx.NodeProto]], constants: Mapping[str, np.ndarray]
+) -> onnx.ModelProto:
+    """A copy of a model with nodes in place of some, whose results have no types and shapes yet.
+
+    Args:
+        parts: what takes the place of a node, by its `id`.
+        constants: beside the model's, or in place of those of the same names.
+    """
+    result = without_constants(network.model)
+    graph = result.graph
+    del graph.node[:]
+    for node in network.nodes:
+        graph.node.extend(parts.get(id(node), [node]))
+    read = set(reads_of(graph.node))
+    graph.initializer.extend(x for x in network.constants.values() if x.name in read and x.name not in constants)
+    made = ((name, np.ascontiguousarray(value)) for name, value in constants.items() if name in read)
+    graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in made)
+    written = {name for node in graph.node for name in node.output}
+    infos = [x for x in graph.value_info if x.name in written]
+    del graph.value_info[:]
+    graph.value_info.extend(infos)
+    return result
 
 
 def numbers(attributes: Mapping[str, object], name: str, default: list[int]) -> list[int]:

@@ -1,6 +1,6 @@
 """Calibration data as people have it: arrays, .npy and .npz files, folders of them, folders of images.
 
-All become `Samples`: the inputs of single runs, read one at a time and as often as wanted, never all in memory.
+All become `Samples`: the inputs of single runs, read one at a time and as often as wanted, in memory only if small.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from tilewright.store.files import IMAGE_SUFFIXES
 HELD_BACK_SHARE = 4
 """Number of samples per sample held back, for measurements on samples that ranges were not chosen by."""
 MOST_HELD_BACK = 32
+
+KEPT = 8 << 20
+"""Bytes of samples kept in memory: they are read some ten times."""
 
 Data = str | Path | np.ndarray | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 """Kinds of data that `samples_of` accepts."""
@@ -180,6 +183,31 @@ class Chain:
         return itertools.chain.from_iterable(self._parts)
 
 
+class Kept:
+    """The samples of another source, the first of which stay in memory up to `KEPT` bytes."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+        self._kept: dict[int, Sample] = {}
+        self._room = KEPT
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> Sample:
+        found = self._kept.get(index)
+        if found is None:
+            found = self._samples[index]
+            size = sum(value.nbytes for value in found.values())
+            if size <= self._room:
+                self._kept[index] = found
+                self._room -= size
+        return dict(found)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (self[i] for i in range(len(self)))
+
+
 class Subset:
     """A selection of the samples of another source."""
 
@@ -250,6 +278,7 @@ def samples_of(
         found = ArraySamples(_without(data, fixed), inputs)
     else:
         found = Runs((_without(run, fixed) for run in data), inputs)
+    found = Kept(found)
     for _ in found:  # now, not when one is wanted for the first time
         pass
     return found

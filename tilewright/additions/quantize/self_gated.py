@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from tilewright.quantize.equalise import spreads
 from tilewright.quantize.layers import Kind, Layer, Network, attributes_of
-from tilewright.quantize.observe import without_constants
 from tilewright.quantize.prepare import infer_shapes
 from tilewright.quantize.recipe import Progress, Samples
+from tilewright.quantize.rewriting import with_parts
 from tilewright.quantize.splitting import all_in
 
 WORTH = 0.25
@@ -71,7 +71,7 @@ def opened(
         return model
     seen = spreads(model, samples, {x.y: 1 for x in found}, progress)
     found = [x for x in found if _uneven(seen[x.y].usable)]
-    return _written(model, network, found) if found else model
+    return _written(network, found) if found else model
 
 
 def _uneven(bound: np.ndarray | None) -> bool:
@@ -149,19 +149,13 @@ def _scalar(network: Network, name: str) -> float | None:
     return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
 
-def _written(model: onnx.ModelProto, network: Network, found: Sequence[Gated]) -> onnx.ModelProto:
+def _written(network: Network, found: Sequence[Gated]) -> onnx.ModelProto:
     parts: dict[int, list[onnx.NodeProto]] = {}
     constants: dict[str, np.ndarray] = {}
     for one in found:
         parts |= {id(node): [] for node in one.layer.nodes}
         parts[id(one.layer.nodes[-1])] = _nodes(one, (network.shape(one.x) or [])[1], constants)
-    result = without_constants(model)
-    del result.graph.node[:]
-    for node in network.nodes:
-        result.graph.node.extend(parts.get(id(node), [node]))
-    result.graph.initializer.extend(model.graph.initializer)
-    result.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
-    return infer_shapes(result)
+    return infer_shapes(with_parts(network, parts, constants))
 
 
 def _nodes(one: Gated, channels: int, constants: dict[str, np.ndarray]) -> list[onnx.NodeProto]:

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from tilewright.quantize.equalise import Spread, spreads
 from tilewright.quantize.layers import Kind, Layer, Network, attributes_of
-from tilewright.quantize.observe import without_constants
+from tilewright.quantize.prepare import infer_shapes
 from tilewright.quantize.recipe import Progress, Samples
+from tilewright.quantize.rewriting import with_parts
 
 WORTH = 0.1
 """Largest share of a tensor's noise that a cut may leave, to be worth it."""
@@ -72,14 +73,14 @@ def split(
     if not found:
         return model
     seen = spreads(model, samples, {place.tensor: 1 for place in found}, progress)
-    writer = _Writer(model, network)
+    writer = _Writer(network)
     for place in found:
         weights = np.asarray(network.constant(place.depthwise.input[1]))
         weight = np.square(weights.astype(np.float64)).sum(axis=tuple(range(1, weights.ndim)))
         sets = channel_sets(seen[place.tensor], weight)
         if len(sets) > 1:
             writer.split(place, sets)
-    return writer.model() if writer.parts else model
+    return infer_shapes(with_parts(network, writer.parts, writer.constants)) if writer.parts else model
 
 
 def channel_sets(spread: Spread, weight: np.ndarray) -> list[np.ndarray]:
@@ -164,11 +165,12 @@ def all_in(network: Network, name: str, layer: Layer) -> bool:
 
 
 class _Writer:
-    def __init__(self, model: onnx.ModelProto, network: Network) -> None:
-        self.given, self.network = model, network
-        self.parts: dict[int, list[onnx.NodeProto]] = {}  # instead of a node
-        self._constants: dict[str, np.ndarray] = {}
-        self._infos: list[onnx.ValueInfoProto] = []
+    """Parts and constants of `with_parts`."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.parts: dict[int, list[onnx.NodeProto]] = {}
+        self.constants: dict[str, np.ndarray] = {}
 
     def split(self, place: Place, sets: list[np.ndarray]) -> None:
         made: dict[int, list[onnx.NodeProto]] = {id(node): [] for node in place.nodes}
@@ -183,10 +185,9 @@ class _Writer:
                         part.input[at] = f"{name}_part{number}"
                     elif name and at and (node is place.product or node is place.depthwise):
                         part.input[at] = f"{name}_part{number}"
-                        self._constants[part.input[at]] = self._value(name)[channels]
+                        self.constants[part.input[at]] = self._value(name)[channels]
                 for at, name in enumerate(node.output):
                     part.output[at] = f"{name}_part{number}"
-                    self._info(name, part.output[at], len(channels))
                 if node is place.depthwise:
                     next(a for a in part.attribute if a.name == "group").i = len(channels)
                 made[id(node)].append(part)
@@ -197,34 +198,8 @@ class _Writer:
         self.parts |= made
         order = np.concatenate(sets)
         for reader in place.readers:
-            self._constants[reader.input[1]] = self._value(reader.input[1])[:, order]
-
-    def model(self) -> onnx.ModelProto:
-        result = without_constants(self.given)
-        graph = result.graph
-        del graph.node[:]
-        for node in self.network.nodes:
-            graph.node.extend(self.parts.get(id(node), [node]))
-        read = {name for node in graph.node for name in node.input}
-        given = self.given.graph.initializer
-        graph.initializer.extend(x for x in given if x.name in read and x.name not in self._constants)
-        for name, value in self._constants.items():
-            if name in read:
-                graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        made = {name for node in graph.node for name in node.output}
-        infos = [x for x in graph.value_info if x.name in made]
-        del graph.value_info[:]
-        graph.value_info.extend([*infos, *self._infos])
-        return result
+            self.constants[reader.input[1]] = self._value(reader.input[1])[:, order]
 
     def _value(self, name: str) -> np.ndarray:
         """A constant, as an earlier split has left it."""
-        return self._constants[name] if name in self._constants else np.asarray(self.network.constant(name))
-
-    def _info(self, name: str, part: str, channels: int) -> None:
-        if name in self.network.info:
-            kind = onnx.TypeProto()
-            kind.tensor_type.CopyFrom(self.network.info[name])
-            if kind.tensor_type.HasField("shape"):
-                kind.tensor_type.shape.dim[1].dim_value = channels
-            self._infos.append(onnx.ValueInfoProto(name=part, type=kind))
+        return self.constants[name] if name in self.constants else np.asarray(self.network.constant(name))

@@ -9,17 +9,15 @@ what came in; `Row.added` is what the layer lost compared with the worst of its 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
 
-from tilewright.quantize.layers import Network
 from tilewright.quantize.masks import Masks
 from tilewright.quantize.memory import trim_heap
-from tilewright.quantize.observe import Observer
+from tilewright.quantize.observe import Observer, paired_values
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
 from tilewright.quantize.sample_values import LARGEST
 from tilewright.quantize.writing import quantised_layers
@@ -170,7 +168,7 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
     Raises:
         UsageError: onnxruntime cannot run one of the models on a sample.
     """
-    network = Network(recipe.model)
+    network = recipe.network
     masks = Masks(network)
     names = list(dict.fromkeys([*(n for layer in network.layers for n in layer.outputs), *network.outputs]))
     made = {name for node in written.graph.node for name in node.output}
@@ -190,7 +188,7 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
                 continue
             sample = samples[index * len(samples) // count]
             pair = pair or [Observer(m, list(noise) if layers else outputs, sample) for m in (recipe.model, written)]
-            for name, a, b in _paired_values(pair, sample):
+            for name, a, b in paired_values(pair, sample):
                 if not isinstance(a, np.ndarray):
                     continue
                 if a.shape != b.shape:
@@ -223,22 +221,3 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
     rows.sort(key=lambda row: row.sqnr)
     shares = {name: same / max(1, size) for name, (size, same) in equal.items()}
     return Report({name: found[name] for name in scored}, rows, count, lowest, shares, other_sizes)
-
-
-def _paired_values(pair: list[Observer], sample: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Name and values of tensors in both models. The two come in nearly the same order; few have to wait."""
-    waiting: list[dict[str, Any]] = [{}, {}]
-    walks = [observer.values(sample) for observer in pair]
-    open_ = [True, True]
-    while any(open_):
-        for side in (0, 1):
-            item = next(walks[side], None) if open_[side] else None
-            if item is None:
-                open_[side] = False
-                continue
-            name, value = item
-            other = waiting[1 - side].pop(name, None)
-            if other is None:
-                waiting[side][name] = value
-            else:
-                yield (name, value, other) if side == 0 else (name, other, value)

@@ -47,7 +47,7 @@ class Switchboard:
     """
 
     def __init__(self, recipe: Recipe, base: frozenset[str] = frozenset()) -> None:
-        self.network = Network(recipe.model)
+        self.network = recipe.network
         self._base = base
         self._names: set[str] = set()
         steps = {x.name: Precision.FLOAT for x in self.network.layers if x.kind is Kind.RECURRENT}

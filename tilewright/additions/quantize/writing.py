@@ -90,7 +90,7 @@ def write(recipe: Recipe) -> onnx.ModelProto:
 class _Writer:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self.network = Network(recipe.model)
+        self.network = recipe.network
         self.precision = quantised_layers(self.network, recipe)
         self.layers = [layer for layer in self.network.layers if layer.name in self.precision]
         self.written = {name: layer for layer in self.layers for name in layer.outputs}

@@ -79,7 +79,7 @@ def test_it_is_the_file_of_quantize_static(
     samples = networks.samples(6)
     kind = QuantType.QInt8 if activation == "int8" else QuantType.QUInt8
     wanted = _reference(classifier, samples, tmp_path, per_channel=per_channel, activation_type=kind)
-    found = plain.plain_network(rewrite(classifier), samples, activation, per_channel)
+    found = plain.Plain(rewrite(classifier)).network(samples, activation, per_channel)
     assert found is not None and _values(found) == _values(wanted)
     assert [node.op_type for node in found.graph.node] == [node.op_type for node in wanted.graph.node]
     sessions = session(found), session(wanted)
@@ -112,7 +112,7 @@ def test_it_is_the_first_candidate(
 def test_tensors_have_the_names_of_their_dequantised_values(classifier: onnx.ModelProto) -> None:
     """The scores that a Softmax reads are then judged as it reads them."""
     samples = networks.samples(3)
-    found = plain.plain_network(rewrite(classifier), samples)
+    found = plain.Plain(rewrite(classifier)).network(samples)
     whole = copied(classifier)
     whole.graph.output.extend([onnx.ValueInfoProto(name="l", type=whole.graph.output[0].type)])
     assert plain.with_outputs(found, whole) is found and found is not None
@@ -120,4 +120,4 @@ def test_tensors_have_the_names_of_their_dequantised_values(classifier: onnx.Mod
     steps = onnxruntime.InferenceSession(found.SerializeToString()).run(["l"], samples[0])[0] / scale
     assert np.abs(steps - np.rint(steps)).max() < 1e-3 and np.ptp(steps) > 1
     whole.graph.output[1].name = "not there"
-    assert plain.with_outputs(plain.plain_network(rewrite(classifier), samples), whole) is None
+    assert plain.with_outputs(plain.Plain(rewrite(classifier)).network(samples), whole) is None

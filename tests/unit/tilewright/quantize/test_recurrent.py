@@ -102,7 +102,7 @@ def test_split_and_opened(op: str, attributes: dict[str, Any], batch: int, state
     ways = 2 if attributes.get("direction") == "bidirectional" else 1
     assert len(_steps(prepared)) == ways
     assert sum(node.op_type == "Gemm" for node in prepared.graph.node) >= ways * _GATES[op]
-    scans, names = opened(prepared)
+    scans, names = opened(Network(prepared))
     layers = [x for x in Network(prepared).layers if x.kind is Kind.RECURRENT]
     assert names == [value_name(layer, value) for layer in layers for value in values_of(layer)]
     scans.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
