@@ -7,9 +7,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.unit.tilewright.quantize import networks
 from tilewright.errors import UsageError
 from tilewright.quantize import ranges
 from tilewright.quantize.histograms import HALF, Histogram
+from tilewright.quantize.layers import Network
 from tilewright.quantize.recipe import Range
 
 RANDOM = np.random.default_rng(3)
@@ -117,3 +119,25 @@ def test_few_values_have_room() -> None:
     many = [random.normal(size=(200, 8)).astype(np.float32) for _ in range(9)]
     wide = ranges.find_all(network("Relu"), Samples({"x": row} for row in many), ["mse"], room=True)
     assert wide["mse"]["x"].high <= np.concatenate(many).max()
+
+
+def test_what_another_model_shows_is_not_looked_at_again() -> None:
+    """Tensors with the same values are seen, exactly as by a look of one's own; others are left for that."""
+    model, samples = networks.deep(), networks.samples(3)
+    names = [name for node in model.graph.node for name in node.output]
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    swish = next(i for i, node in enumerate(other.graph.node) if node.output[0] == "h7")
+    other.graph.initializer.append(numpy_helper.from_array(np.float32(2), "two"))
+    other.graph.node.insert(swish + 1, helper.make_node("Mul", ["h7_once", "two"], ["h7"], "twice"))
+    other.graph.node[swish].output[0] = "h7_once"
+    taken: set[str] = set()
+    seen = ranges.Seen()
+    ranges.look_along(Network(model), other, samples, names, seen, lambda name, value: taken.add(name))
+    assert taken == set(names)
+    assert {"c0", "h6", "c7"} <= seen.histograms.keys() and not {"h7", "p", "x"} & seen.histograms.keys()
+    whole = ranges.find_all(model, samples, ["minmax", "mse"])
+    assert ranges.find_all(model, samples, ["minmax", "mse"], seen=seen) == whole
+    bad = [{"x": np.full_like(samples[0]["x"], 1e30)}]
+    with pytest.raises(UsageError, match="in the float model 'c0'"):
+        ranges.look_along(Network(model), model, bad, names, ranges.Seen(), lambda name, value: None)

@@ -12,7 +12,7 @@ from PIL import Image
 import tilewright as tw
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.model_inputs import Input
-from tilewright.quantize.samples import samples_of, split
+from tilewright.quantize.samples import KEPT, Kept, samples_of, split
 from tilewright.quantize.stored import stored_arrays
 
 F = np.dtype(np.float32)
@@ -156,3 +156,21 @@ def test_split() -> None:
     assert [len(part) for part in split(samples, 0)] == [10, 10]
     with pytest.raises(tw.UsageError, match="of 10 samples 10 cannot be held back"):
         split(samples, 10)
+
+
+class _Counted(list):  # type: ignore[type-arg]
+    read = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.read += 1
+        return super().__getitem__(index)
+
+
+def test_small_samples_are_read_once() -> None:
+    few, many = (_Counted({"x": np.zeros(size, np.int8)} for _ in range(4)) for size in (KEPT // 4, KEPT // 2))
+    for given in (few, many):
+        kept = Kept(given)
+        for _ in range(3):
+            kept[1].clear()
+            assert [len(sample["x"]) for sample in kept] == [len(x["x"]) for x in list(given)]
+    assert few.read == 4 and many.read == 2 + 3 * 2
