@@ -35,6 +35,10 @@ _CHUNK = 1 << 20
 """Values of rows per chunk of work."""
 
 
+Rounded = dict[tuple[str, int, int | None], tuple[np.ndarray, np.ndarray]]
+"""Scales and integers of weights that several products read, by their name and the axes of channels and of scales."""
+
+
 @dataclass(frozen=True)
 class Fit:
     """Options of the corrections: which are fitted, and on how many samples and rows.
@@ -94,6 +98,7 @@ def correct(
     written = writing.write(made)
     same = set() if known is None else _same_before(written, writing.write(replace(known, weights={})))
     real, quantised = Stepper(recipe.model, inputs), Stepper(written, inputs)
+    rounded: Rounded = {}
     try:
         with threadpool_limits(1, "blas"):  # with several, products this small mostly wait for each other
             for number, layer in enumerate(products):
@@ -105,7 +110,7 @@ def correct(
                 real.run_to(real.index(layer.name))
                 quantised.run_to(quantised.index(layer.name))
                 integers = layer.name in chosen
-                weights = _fitted(network, layer, real, quantised, fit, recipe, number, integers)
+                weights = _fitted(network, layer, real, quantised, fit, recipe, number, integers, rounded)
                 if weights is not None:
                     made.weights[layer.name] = weights
                     _take_over(weights, layer, quantised)
@@ -130,7 +135,7 @@ def _same_before(written: onnx.ModelProto, other: onnx.ModelProto) -> set[str]:
 
 def _fitted(
     network: Network, layer: Layer, real: Stepper, quantised: Stepper, fit: Fit, recipe: Recipe, number: int,
-    integers: bool,
+    integers: bool, rounded: Rounded,
 ) -> Weights | None:  # fmt: skip
     weights = network.constant(layer.weights)
     assert weights is not None
@@ -175,13 +180,19 @@ def _fitted(
     del w
     if integers:
         axis, limit = writing.weight_axis(network, layer, recipe.per_channel), writing.limit_of(layer, recipe)
-        if shared:
-            power = np.ones_like(power)
-        scale = rounding.best_scales(target, power, axis is not None, limit)
-        if fit.rounding and whole:
-            target = rounding.round_by_moments(target, qq, scale, overwrite=True, limit=limit)
+        key = layer.weights, layer.axis, axis
+        if shared and key in rounded:
+            scale, values = rounded[key]
+            target = np.asarray(product.matrix(values), np.float32)
         else:
-            target = rounding.nearest(target, scale, limit)
+            scale = rounding.best_scales(target, np.ones_like(power) if shared else power, axis is not None, limit)
+            if fit.rounding and whole:
+                target = rounding.round_by_moments(target, qq, scale, overwrite=True, limit=limit)
+            else:
+                target = rounding.nearest(target, scale, limit)
+            values = product.tensor(target.astype(np.int8))
+            if shared:
+                rounded[key] = scale, values
     if free and bias is not None:
         made = (target @ means)[:, :, 0] * (scale if integers else 1)
         bias = (bias + (wanted - made).reshape(bias.shape)).astype(np.float32)
@@ -189,7 +200,7 @@ def _fitted(
     if not integers:
         return Weights(product.tensor(target).astype(np.float32), None, new)
     scale = scale.reshape(-1) if axis is not None else scale.reshape(-1)[0]
-    return Weights(product.tensor(target.astype(np.int8)), scale, new)
+    return Weights(values, scale, new)
 
 
 def _take_over(weights: Weights, layer: Layer, quantised: Stepper) -> None:
