@@ -193,9 +193,8 @@ class _Search:
         whole = precision.recurrent(self.recipe)
         if not whole or self.goal is None or not self.wanted.must_pay:
             return None
-        found = ranges.find_all(self.recipe.model, self.every, ["minmax"], self.progress, seen=self.seen)["minmax"]
-        made = replace(self.recipe, ranges=found, precision={**self.recipe.precision, **whole}, written=self.written)
-        measured = self.judge.measure(made)
+        made = self._ranged(self.recipe, ["minmax"])["minmax"].with_precision({**self.recipe.precision, **whole})
+        measured = self.judge.measure(replace(made, written=self.written))
         return Candidate.of("plain", measured, self.outputs) if measured.noise.size else None
 
     def _keep_recurrent(self, best: Measured, plain: Candidate) -> tuple[float, Measured]:
@@ -260,10 +259,7 @@ class _Search:
             return
         rounded = [x.measured.mean for x in self.candidates if not x.share and not x.measured.recipe.weights]
         self.seen = self.seen_uneven
-        recipe = self._equalised(replace(recipe, model=model))
-        room = self.wanted.ranges is None
-        found = ranges.find_all(recipe.model, self.every, [method], self.progress, room, self.seen)
-        self.plain = replace(recipe, ranges=found[method])
+        self.plain = self._ranged(self._equalised(replace(recipe, model=model)), [method])[method]
         best = self._measure(f"gates opened, {method}", self.plain)
         if best.mean < max(rounded, default=-np.inf) + _OPENED:
             return
@@ -277,15 +273,20 @@ class _Search:
         plain quantiser's network, unless that leaves products in floats. Steps of recurrent layers, which take long to
         run in 8 bits and are the same whatever the ranges of others are, are in floats here."""
         methods = [self.wanted.ranges] if self.wanted.ranges else ["minmax", "mse"]
-        room = self.wanted.ranges is None
-        for method, found in ranges.find_all(recipe.model, self.every, methods, self.progress, room, self.seen).items():
-            made = replace(recipe, ranges=found, precision={**recipe.precision, **self.quick})
+        recipe = recipe.with_precision({**recipe.precision, **self.quick})
+        for method, made in self._ranged(recipe, methods).items():
             if best is None and self.written is not None and quantises_all(self.written):
                 method, made = "plain", replace(made, written=self.written)
             measured = self._measure(f"{name}{method}{', steps in floats' if self.quick else ''}", made)
             best = measured if best is None else self._better(measured, best)
         assert best is not None
         return best
+
+    def _ranged(self, recipe: Recipe, methods: Sequence[str]) -> dict[str, Recipe]:
+        """The recipe with the ranges of each method."""
+        room = self.wanted.ranges is None
+        found = ranges.find_all(recipe.model, self.every, methods, self.progress, room, self.seen)
+        return {method: replace(recipe, ranges=one) for method, one in found.items()}
 
     def _better(self, new: Measured, best: Measured) -> Measured:
         """The better of two, clearly so if the one before may be the plain quantiser's."""

@@ -172,7 +172,8 @@ def look(network: Network, samples: Samples, seen: Seen, masks: Masks, progress:
     steps, inside = opened(network)
     wanted = [name for name in (*looking.names, *inside) if name not in seen.histograms]
     wanted += [name for name in looking.outputs if name not in seen.outputs]
-    observe(steps, samples, wanted, looking.add, progress, looking.check)
+    model = network.model if set(inside).isdisjoint(wanted) else steps  # whose Scans take long
+    observe(model, samples, wanted, looking.add, progress, looking.check)
     looking.keep(seen)
     return [*looking.names, *inside]
 
