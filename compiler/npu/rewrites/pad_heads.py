@@ -29,6 +29,8 @@ _HEADS = [0, 2, 1, 3]
 """Rows of heads to heads of rows, and the other way round."""
 _COLUMNS = [0, 2, 3, 1]
 """Rows of heads to heads of columns, as keys are multiplied."""
+_ONE_COLUMN = [0, 2, 1]
+"""Rows of keys of a single head to their columns."""
 
 
 def pad_heads(graph: Graph, config: NpuConfig) -> None:
@@ -97,6 +99,13 @@ class _Widened:
             self.nodes.append(Node.of(node.quantized, inputs, node.outputs, node.name, node.origin))
             self.changed = True
             return True
+        rows, turned = node.inputs[0], self.wiring.producers.get(node.inputs[1])
+        if turned is not None and self._single(rows, turned):
+            wide = [self._rows(name, self.wiring.shape(rows)[2], node) for name in (rows, turned.inputs[0])]
+            inputs = [wide[0], self._mover(turned).transpose(wide[1], _ONE_COLUMN)]
+            self.nodes.append(Node.of(node.quantized, inputs, node.outputs, node.name, node.origin))
+            self.changed = True
+            return True
         values, joined = self._heads(node.inputs[1], _HEADS), self._joined(node)
         if values is None or joined is None:
             return False
@@ -127,6 +136,15 @@ class _Widened:
         if not same or not self.rewriter.made_by_npu(rows):
             return None
         return _Heads(rows, first, count, depth, (divided, turned))
+
+    def _single(self, rows: str, turned: Node) -> bool:
+        """Returns True if a product reads rows [batch, rows, channels] of a single head that does not fill blocks, and
+        others that a Transpose has made columns."""
+        if turned.op != "Transpose" or turned.attrs.get("perm") != _ONE_COLUMN:
+            return False
+        depth, keys = self.wiring.shape(rows)[-1], turned.inputs[0]
+        narrow = depth % self.rewriter.config.block_in != 0 and len(self.wiring.shape(rows)) == 3
+        return narrow and self.rewriter.made_by_npu(rows) and self.rewriter.made_by_npu(keys)
 
     def _joined(self, node: Node) -> tuple[Node, Node] | None:
         """Returns the Transpose and the Reshape that join a product's heads, if they are its only readers, or None."""

@@ -73,6 +73,22 @@ def test_heads_of_three_products(masked: bool, rows: list[int]) -> None:
     assert checked(m.build(), m.feeds(), "base") == 1
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize(("dtype", "depth", "batch", "config"), [(np.int8, 8, 1, "base"), (np.uint8, 20, 2, "base")])
+def test_single_head(dtype: type, depth: int, batch: int, config: str) -> None:
+    """Queries, keys and values of one head come out of products as they are read, but for the keys, which turn."""
+    m = Model(dtype, 5)
+    x = m.input((batch, TOKENS, 32))
+    queries, keys, values = (
+        m.requantized(m.op("MatMul", x, m.weights((32, depth))), 0.05, 3) for _ in range(3)
+    )  # fmt: skip
+    scores = m.requantized(m.op("MatMul", queries, m.op("Transpose", keys, perm=[0, 2, 1])), 0.1, 7)
+    shares = m.requantized(m.op("Softmax", scores, axis=-1), 1 / 256, np.iinfo(dtype).min)
+    mixed = m.requantized(m.op("MatMul", shares, values), 0.02, 1)
+    m.output(m.requantized(m.op("MatMul", mixed, m.weights((depth, 24))), 0.03, 0))
+    assert checked(m.build(), m.feeds(), config) == 1
+
+
 @pytest.mark.network
 @pytest.mark.parametrize(
     ("name", "parameters"),
