@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Array, C, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -96,30 +96,33 @@ class Window(wiring.Component):
         return lines
 
     def _pairs(self, m: Module, slots: Sequence[Signal], activations: Sequence[Value]) -> None:
-        """Moves the slots by one vector or by two. Each chooses by two bits among four: an activation, what is one and
-        two slots before, and what comes of a delay line or is zero.
+        """Moves the slots by one vector or by two. A LUT of four inputs has room for two vectors and two control bits:
+        so in GEMM all bits are set, and the lanes of a bit have a reset in common, by activation or for zeros.
         """
         first, second = self._slice(m, self.vector), self._slice(m, self.second)
-        by_one, by_two = [first, *slots], [second, first, *slots]
-        others: dict[int, Value] = {}  # what slots at the beginning of a segment may take from a delay line
-        delayed: Value = C(0, 1)
+        by_one, by_two, ones = [first, *slots], [second, first, *slots], C(-1, 8 * self.lanes)
+        moved = [Mux(self.shift, Mux(self.twice, two, one), ones) for one, two in zip(by_one, by_two, strict=False)]
+        empty: list[Value] = [C(0, 1), *(self.clear for _ in slots)]  # the first slot keeps what is pushed
         if self.config.delay_lines:
-            lines, delayed = self._lines(m, slots), Signal()
-            m.d.comb += [delayed.eq(lines.delayed), lines.twice.eq(self.twice)]
-            for n, entering, newer, older in zip(
-                self._segments, lines.second_inputs, lines.outputs, lines.first_outputs, strict=True
-            ):
-                m.d.comb += entering.eq(slots[n - 2])
-                others |= {n: newer, n + 1: older}
-        moved = Mux(self.twice, 2, 1)
+            lines = self._lines(m, slots)
+            m.d.comb += [lines.twice.eq(self.twice), lines.rest.eq(~self.shift | self.twice)]
+            m.d.comb += [
+                entering.eq(slots[n - 2]) for entering, n in zip(lines.second_inputs, self._segments, strict=True)
+            ]
+            newer = lines.delayed, lines.there, lines.outputs
+            older = lines.delayed & self.twice, lines.first_there, lines.first_outputs
+            for behind, (gives, there, outputs) in enumerate((newer, older)):
+                for start, leaving in zip(self._segments, outputs, strict=False):
+                    n = start + behind
+                    # Where no vector leaves, the bits of the output say by how much the slot moves.
+                    choice = [Mux(bit, two, one) for bit, one, two in zip(leaving, by_one[n], by_two[n], strict=True)]
+                    moved[n] = Mux(~self.shift | gives, leaving, Cat(choice))
+                    empty[n] = self.clear | gives & ~there
         for n, (slot, activation) in enumerate(zip(slots, activations, strict=True)):
-            # A line gives zeros with `clear`. The first slot keeps what is pushed.
-            takes = self.clear
-            if n in others:
-                takes = self.clear | delayed & (self.twice | (n in self._segments))
-            choice = Mux(self.shift, moved if n == 0 else Mux(takes, 3, moved), 0)
-            values = Array(
-                [activation.replicate(self.lanes), by_one[n], by_two[n], others.get(n, C(0, 8 * self.lanes))]
-            )
+            zeros = Signal(8, name=f"zeros{n}")
+            m.d.comb += zeros.eq(Mux(self.shift, empty[n].replicate(8), ~activation) & self.push.replicate(8))
             with m.If(self.push):
-                m.d.sync += slot.eq(values[choice])
+                m.d.sync += slot.eq(moved[n])
+            for bit in range(8):
+                with m.If(zeros[bit]):
+                    m.d.sync += [slot[8 * lane + bit].eq(0) for lane in range(self.lanes)]

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tests.common.rtl_bench import drive, simulate
+from tilewright.hw.connections import design
 from tilewright.hw.gemm.window import Window
 from tilewright.isa.config import preset
 
@@ -14,7 +15,9 @@ TINY = preset("tiny")
 CONFIGS = {
     "without delay lines": TINY.with_(block_in=8, window_pairs=1),
     "delay lines": TINY.with_(block_in=8, block_out=4, window_pairs=1, window_delay=6),
-    "segment of one slot": TINY.with_(block_in=16, block_out=4, window_pairs=1, window_delay=16, axi_data_bits=64),
+    "one slot behind the last line": TINY.with_(
+        block_in=16, block_out=4, window_pairs=1, window_delay=16, axi_data_bits=64
+    ),
     "one at a time": TINY.with_(block_in=8, block_out=4, window_delay=6),
 }
 
@@ -62,4 +65,5 @@ def test_slots_hold_what_was_pushed(name: str) -> None:
                 assert ctx.get(slot).to_bytes(lanes, "little") == want
 
     simulate(dut, bench)
+    design(Window(config), "window")  # checks that all ports are connected
     assert (total > 10) == bool(config.window_pairs)
