@@ -29,6 +29,6 @@ BOARD = UartBoard(
     clock_hz=CLOCK_HZ,
     pll=partial(Xilinx7Pll.find, CLOCK_HZ),
     loader=open_fpga_loader("nexys_a7_100"),
-    points={"tiny": Point(clock_mhz=80, memory_kib=128)},
+    points={"tiny": Point(clock_mhz=80, memory_kib=128), "wide": Point(clock_mhz=61, memory_kib=128)},
     other=Point(clock_mhz=50, memory_kib=128),
 )

@@ -153,7 +153,7 @@ def test_a_small_design(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["arty_a7_100t", "crosslink_nx_evn"])
+@pytest.mark.parametrize("name", ["arty_a7_100t", "nexys_a7_100t", "crosslink_nx_evn"])
 def test_becomes_a_bitstream(name: str, tmp_path: Path) -> None:
     flow, pll, used = synthesised(name, tmp_path)
     flow.place_and_route(tmp_path, used, pll.output_hz / 1e6, [1], lambda text: None)
