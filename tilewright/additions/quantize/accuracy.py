@@ -181,7 +181,7 @@ class _Search:
         return self._decision(floor)
 
     def _decision(self, floor: float = -np.inf) -> Decision:
-        return Decision(self.candidates, self.goal, self.wanted.must_pay, floor, self.beat, self.beside)
+        return Decision(self.candidates, self.goal, self.wanted.must_pay, floor, self.beat, self.beside, MARGIN)
 
     def _without_steps(self, recipe: Recipe) -> dict[str, Precision]:
         """The precisions, with the steps of recurrent layers in 8 bits again."""

@@ -110,6 +110,7 @@ class Decision:
             more in floats than may be chosen.
         beat: the plain quantiser's network, if it may be chosen: another one has to be clearly better.
         plain: that quantiser's network where it is better, but leaves nearly all in floats, so that it is no floor.
+        margin: part of the goal for what other samples may have less, in dB.
     """
 
     candidates: Sequence[Candidate]
@@ -118,6 +119,7 @@ class Decision:
     floor: float = -math.inf
     beat: Candidate | None = None
     plain: Candidate | None = None
+    margin: float = 0.0
 
     @property
     def fastest(self) -> Candidate:
@@ -152,7 +154,17 @@ class Decision:
         value = lambda x: x.measured.level(goal) - price * max(math.log2(x.cycles / first.cycles), 0.0)
         others = [first, *(x for x in found if x.in_floats > first.in_floats)]
         worth = lambda x: (value(x), -x.kept, -x.others, x.measured.mean)
-        return max([x for x in others if x.decibels >= self.floor] or others, key=worth)
+        best = max([x for x in others if x.decibels >= self.floor] or others, key=worth)
+        enough = [x for x in self.candidates if x.in_floats < best.in_floats and self._enough(x, first)]
+        return self._best(enough) if enough else best
+
+    def _enough(self, one: Candidate, first: Candidate) -> bool:
+        """Whether a candidate has the goal, though not clearly more than the first one, where another needs floats for
+        it: each output of the user's has it, and what these are functions of has it but for the margin."""
+        if self.goal is None or not self.pays or one.decibels < max(self.goal, self.floor):
+            return False
+        ahead = one.measured.ahead(first.measured) is one.measured
+        return ahead and self._allows(one) and one.measured.reaches(self.goal - self.margin)
 
     @property
     def front(self) -> list[Candidate]:
@@ -169,7 +181,8 @@ class Decision:
     @property
     def _choice(self) -> str:
         first, chosen = self.fastest, self.chosen
-        if chosen is first:
+        if chosen.in_floats <= first.in_floats:
+            first = chosen
             missed = self.goal is not None and not chosen.measured.reaches(self.goal)
             return f"{first}; chosen" + (": nothing else that was tried pays, --best asks for more" if missed else "")
         floor = max(self.floor, self.beat.decibels - SLACK if self.beat is not None else -math.inf)

@@ -76,6 +76,35 @@ def test_chance_is_no_gain() -> None:
     assert Decision(rows, 21.5).chosen.name == "plain"
 
 
+def test_floats_that_only_the_margin_asks_for_are_not_kept() -> None:
+    """Int8 that has the goal, if not clearly more than the first candidate, is enough where floats would be taken."""
+
+    def measured(
+        name: str, output: list[float], scores: list[float], cycles: float = 1e6, others: int = 0
+    ) -> Candidate:
+        energies = np.array([[(1.0, 10 ** (-x / 10)) for x in row] for row in (output, scores)])
+        found = Measured(Recipe(onnx.ModelProto()), noise_of(energies), np.zeros(2), energies=energies)
+        return Candidate(name, found, float(found.decibels[0]), 0, 54, 0.0, cycles, others)
+
+    plain = measured("plain", [24.0, 25.0, 24.5, 24.0], [18.6, 19.0, 18.5, 19.5])
+    int8 = measured("int8", [21.0, 29.0, 30.0, 26.0], [17.6, 22.0, 23.0, 20.0])
+    floats = measured("floats", [29.0, 29.4, 29.2, 30.0], [23.5, 24.2, 24.0, 24.4], 1.17e6, 51)
+    assert not int8.better(plain) and floats.better(plain) and 20 < int8.measured.decibels[1] < 21.5
+    made = lambda *rows, margin=1.5, pays=True: Decision(rows, 21.5, pays, beat=plain, margin=margin)
+    assert made(plain, int8, floats).chosen is int8 and made(plain, int8).chosen is plain
+    assert (
+        made(plain, int8, floats, margin=0.5).chosen is floats
+        and made(plain, int8, floats, pays=False).chosen is floats
+    )
+    assert str(made(plain, int8, floats)).startswith(
+        f"int8 everywhere: {int8.decibels:.1f} dB, about 1 M cycles; chosen: "
+    )
+    poor = measured(
+        "int8", [20.0, 22.0, 22.0, 20.5], [19.0, 22.0, 23.0, 19.8]
+    )  # the output itself is within the margin
+    assert made(plain, poor, floats).chosen is floats
+
+
 def test_flips_count_as_noise() -> None:
     quiet, turned = candidate("quiet", 22.0), candidate("turned", 22.0, flips=0.01)
     assert quiet.measured.level(21.5) == 21.5 and turned.measured.level(21.5) == pytest.approx(11.5)
