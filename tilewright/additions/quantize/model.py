@@ -160,8 +160,12 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     samples = samples_of(data, inputs_of(prepared), o.images, o.values or ())
     lengths = recurrent.lengths(prepared, samples)
     if lengths:
-        given = fix(given, lengths)
-        prepared = rewrite(given)
+        fixed = fix(given, lengths)
+        again = rewrite(fixed)
+        if recurrent.few_steps(again):
+            given, prepared = fixed, again
+        else:
+            lengths = {}
     calibration, held = split(samples, o.held_back)
     plain = Plain(prepared) if o.form == "qdq" and not o.whole else None  # it does not know these
     trim_heap()

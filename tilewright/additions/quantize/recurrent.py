@@ -18,7 +18,7 @@ from onnx import helper
 from tilewright.compiler.graph.macs import hands_on
 from tilewright.quantize.layers import Network, attributes_of
 from tilewright.quantize.recipe import Samples
-from tilewright.quantize.recurrent_ops import GATES
+from tilewright.quantize.recurrent_ops import GATES, MAX_STEPS
 from tilewright.quantize.rewriting import Moves, replace_nodes
 
 _DEFAULTS = {"LSTM": [b"Sigmoid", b"Tanh", b"Tanh"], "GRU": [b"Sigmoid", b"Tanh"], "RNN": [b"Tanh"]}
@@ -43,12 +43,21 @@ def lengths(model: onnx.ModelProto, samples: Samples) -> dict[str, tuple[int, ..
     Returns:
         The shape of each input in every sample; nothing where no number of steps is open, or shapes differ.
     """
-    network = Network(model)
-    nodes = [node for node in network.nodes if node.op_type in GATES]
-    if all((network.shape(node.input[0]) or [1])[0] >= 0 for node in nodes):
+    if all(steps >= 0 for steps in _steps(model)):
         return {}
     found = [{name: value.shape for name, value in sample.items()} for sample in samples]
     return found[0] if all(shapes == found[0] for shapes in found) else {}
+
+
+def few_steps(model: onnx.ModelProto) -> bool:
+    """Whether a recurrent node of the model has so few steps that they can be integers."""
+    return any(0 < steps <= MAX_STEPS for steps in _steps(model))
+
+
+def _steps(model: onnx.ModelProto) -> list[int]:
+    """The steps of each recurrent node, -1 where their number is open."""
+    network = Network(model)
+    return [(network.shape(x.input[0]) or [1])[0] for x in network.nodes if x.op_type in GATES]
 
 
 def sentence(shapes: Mapping[str, Sequence[int]]) -> str:

@@ -265,6 +265,17 @@ def test_equal_steps_do_not_add_up_errors() -> None:
     assert Judge(model, given).measure(Recipe(model, found)).decibels.min() > 32
 
 
+def test_a_length_of_too_many_steps_stays_open() -> None:
+    model, steps = _network("RNN", {}), recurrent_ops.MAX_STEPS + 1
+    for info in [model.graph.input[0], *model.graph.output]:
+        info.type.tensor_type.shape.dim[0].dim_param = "open"
+    del model.graph.output[1:]
+    x = np.random.default_rng(2).normal(size=(4, steps, 1, _INPUTS)).astype(np.float32)
+    found = quantize(model, x, check=False)
+    assert not any("open length" in line for line in found.lines())
+    assert found.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "open"  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("late", [0, 1])
 def test_states_that_are_kept_for_long_have_two_bytes(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = prepare(_network("GRU", {"linear_before_reset": late}, steps=40, keep=3.0))
