@@ -120,11 +120,13 @@ class IntegerSteps(FloatSteps):
         self._rounded: dict[str, Parameters] = {}  # of values in the body
         bound = self._bound("c") if self.kind == "LSTM" else 0.0
         if bound > MOST_OF_CELL:
-            scale = np.float32(np.ceil(bound / 127 / _UNIT) * _UNIT)
-            self.coarse, self.fine, self.states = self._symmetric(scale), self._symmetric(scale / 254), "hnm"
+            self._part(np.float32(np.ceil(bound / 127 / _UNIT) * _UNIT), "hnm")
         if self.kind == "GRU" and self._largest("sum_z") > np.log(_LONG / (1 - _LONG)):
-            scale = self._of("h").scale
-            self.coarse, self.fine, self.states = self._symmetric(scale), self._symmetric(scale / 254), "hm"
+            self._part(self._of("h").scale, "hm")
+
+    def _part(self, scale: np.float32, states: str) -> None:
+        """Gives a state two bytes, of which the coarse one has this scale."""
+        self.coarse, self.fine, self.states = self._symmetric(scale), self._symmetric(scale / 254), states
 
     def _symmetric(self, scale: float | np.float32) -> Parameters:
         return Parameters(np.float32(scale), _middle(self.dtype), self.dtype)
@@ -154,10 +156,8 @@ class IntegerSteps(FloatSteps):
         step = float(self.coarse.scale)
         unit, half = max(_UNIT, step / 127), step / 2
         reach = int(127 * unit / step) * step
-        inside = lambda value: self._op("Clip", value, self._number("low", -reach), self._number("high", reach))
-        keep = self._function("Sigmoid", "f", f)
-        lose = self._op("Neg", self._op("Sigmoid", self._op("Neg", f)))
-        lose = self._value("lose", lose, Range(-1.0, 0.0))
+        inside = lambda value: self._clipped(value, -reach, reach)
+        keep, lose = self._shares("f", f)
         lost = self._value("lost", self._op("Mul", lose, state["n"]), _grid(unit))
         coarse = self._as("lost_coarse", self._op("Mul", lose, state["n"]), self.coarse)
         n = self._as("far", self._op("Sub", coarse, inside(coarse)), self.coarse)
@@ -207,9 +207,18 @@ class IntegerSteps(FloatSteps):
         near, half = np.log(254) * (1.0 if gate == "Sigmoid" else 0.5), float(own.scale) / 2
         low += half if low < -near else -half
         high -= half if high > near else -half
-        inner = self._op("Clip", value, self._number("low", low), self._number("high", high))
+        inner = self._clipped(value, low, high)
         beyond = self._op("Mul", self._op("Sub", value, inner), self._number("far", _FAR / half))
         return self._op("Add", value, beyond)
+
+    def _shares(self, gate: str, value: str) -> tuple[str, str]:
+        """The share that a gate keeps, and, as a negative number, the one that it loses."""
+        keep = self._function("Sigmoid", gate, value)
+        lose = self._op("Neg", self._op("Sigmoid", self._op("Neg", value)))
+        return keep, self._value("lose", lose, Range(-1.0, 0.0))
+
+    def _clipped(self, value: str, low: float, high: float) -> str:
+        return self._op("Clip", value, self._number("low", low), self._number("high", high))
 
     def _whole(self, value: str, unit: float) -> str:
         """The whole units of a value."""
@@ -258,9 +267,8 @@ class IntegerSteps(FloatSteps):
             return
         h, step = self._of("h"), float(self.coarse.scale)
         unit, reach, most = step / _FINE, 127 // _FINE * step, 126 * step
-        inside = lambda value, end: self._op("Clip", value, self._number("low", -end), self._number("high", end))
-        keep = self._function("Sigmoid", "z", z)
-        lose = self._value("lose", self._op("Neg", self._op("Sigmoid", self._op("Neg", z))), Range(-1.0, 0.0))
+        inside = lambda value, end: self._clipped(value, -end, end)
+        keep, lose = self._shares("z", z)
         to = self._function("Tanh", "h", self._op("Neg", n))
         bound = 1 + self._bound("h")
         gap = self._total("gap", state["h"], to, Range(-bound, bound))

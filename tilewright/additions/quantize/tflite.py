@@ -225,18 +225,20 @@ def _noise(before: Run, after: Run, samples: Samples) -> Report:
     """Compares the outputs of the quantised model with those of the float one."""
     whole: dict[str, Noise] = {}
     lowest: dict[str, float] = {}
-    equal: dict[str, list[bool]] = {}
+    equal: dict[str, list[int]] = {}  # elements, and equal ones
     for sample in samples:
         found = after(sample)
         for name, value in before(sample).items():
             if value.dtype.kind != "f":
-                equal.setdefault(name, []).extend((value == resized(found[name], value.shape)).ravel().tolist())
+                size, same = equal.get(name, (0, 0))
+                same += int(np.count_nonzero(value == resized(found[name], value.shape)))
+                equal[name] = [size + value.size, same]
                 continue
             one = Noise()
             one.add(value, found[name])
             whole.setdefault(name, Noise()).join(one)
             lowest[name] = min(lowest.get(name, BEST), one.decibels)
-    shares = {name: float(np.mean(same)) for name, same in equal.items() if same}
+    shares = {name: same / max(1, size) for name, (size, same) in equal.items()}
     return Report({name: noise.decibels for name, noise in whole.items()}, [], len(samples), lowest, shares)
 
 

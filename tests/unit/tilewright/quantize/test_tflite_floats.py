@@ -9,36 +9,13 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
+from tests.common.float_tflite import RELU6, network
 from tests.common.onnx_models import run
-from tests.common.tflite_models import Model, Op, T
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.cli import cli
 from tilewright.errors import UsageError
 from tilewright.quantize import quantize, tflite_floats
 from tilewright.quantize.tflite_floats import as_onnx
-
-_RANDOM = np.random.default_rng(0)
-
-
-def _network() -> bytes:
-    """A convolution with a clipped sum behind it, a pool, and a product, in the order of axes that TFLite has."""
-    constant = lambda name, *shape: T(name, shape, "float32", data=_RANDOM.normal(0, 0.3, shape).astype(np.float32))
-    floats = lambda name, *shape: T(name, shape, "float32")
-    tensors = [
-        floats("x", 1, 8, 8, 3), constant("w", 16, 3, 3, 3), constant("b", 16), constant("v", 1, 3, 3, 16),
-        constant("e", 16), constant("f", 10, 16), constant("g", 10), floats("c", 1, 8, 8, 16),
-        floats("d", 1, 8, 8, 16), floats("s", 1, 8, 8, 16), floats("m", 1, 16), floats("y", 1, 10),
-        T("axes", (2,), "int32", data=np.array([1, 2])),
-    ]  # fmt: skip
-    window = {"StrideH": 1, "StrideW": 1}
-    ops = [
-        Op("CONV_2D", ["x", "w", "b"], ["c"], ("Conv2DOptions", {**window, "FusedActivationFunction": 3})),
-        Op("DEPTHWISE_CONV_2D", ["c", "v", "e"], ["d"], ("DepthwiseConv2DOptions", {**window, "DepthMultiplier": 1})),
-        Op("ADD", ["c", "d"], ["s"], ("AddOptions", {})),
-        Op("MEAN", ["s", "axes"], ["m"], ("ReducerOptions", {})),
-        Op("FULLY_CONNECTED", ["m", "f", "g"], ["y"], ("FullyConnectedOptions", {})),
-    ]
-    return Model(tensors, ops, ["x"], ["y"]).build()
 
 
 def _samples(count: int) -> np.ndarray:
@@ -46,7 +23,7 @@ def _samples(count: int) -> np.ndarray:
 
 
 def test_floats_are_those_of_litert() -> None:
-    raw = _network()
+    raw = network(RELU6)
     made = as_onnx(raw)
     onnx.checker.check_model(made, full_check=True)
     for x in _samples(3):
@@ -55,7 +32,7 @@ def test_floats_are_those_of_litert() -> None:
 
 def test_quantised_as_an_onnx_model(tmp_path: Path) -> None:
     """All of it is on the NPU, near the floats of LiteRT; of the same file ai-edge-quantizer makes a TFLite model."""
-    raw = _network()
+    raw = network(RELU6)
     found = quantize(raw, _samples(24), as_onnx=True)
     assert found.verified is not None and found.verified.report.ok and found.verified.npu_macs == found.verified.macs
     x = np.random.default_rng(2).normal(size=(8, 1, 8, 8, 3)).astype(np.float32)
@@ -74,7 +51,7 @@ def test_quantised_as_an_onnx_model(tmp_path: Path) -> None:
 
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator that is not one of ONNX, and a model that another runtime computes otherwise."""
-    raw = _network()
+    raw = network(RELU6)
     imported = tflite_floats.import_tflite
 
     def other(*given: object) -> object:
